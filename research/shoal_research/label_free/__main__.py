@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal_research.label_free.calibrate import measure_all
-from shoal_research.label_free.tables import DOCS, tuning_figures, write_pages
+from shoal_research.label_free.tables import tuning_figures, write_pages
 
 if __name__ == "__main__":
     measure_all()
-    write_pages(DOCS, tuning_figures())
+    write_pages(tuning_figures())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
 SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
 """The names of spaces among the figures, by the encoder that images are clustered by."""
-DOCS = FILE.parents[3] / "docs"
+ROOT = FILE.parents[3]
 """The product's pages."""
 SCORES = {
     "in both": "neighbours agree in pixels and encoder side by side",
@@ -213,22 +212,21 @@ def reached(sets: list[bool]) -> str:
 
 
 PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "which_method.md": {
-        "ranking": ranking_table,
-        "words": words_table,
+    "research/docs/representations.md": {"ranking": ranking_table, "words": words_table},
+    "docs/which_method.md": {
         "images": images_count,
         "tables": tables_count,
         "landmarks": landmarks_table,
     },
-    "number-of-clusters.md": {"numbers": numbers_table},
+    "docs/number-of-clusters.md": {"numbers": numbers_table},
 }
-"""The tables of each page, by name."""
+"""The tables of each page, by their names."""
 
 
-def page_with_tables(page: Path, figures: Mapping[str, Any]) -> str:
+def page_with_tables(page: str, figures: Mapping[str, Any]) -> str:
     """Return the text of a page whose tables between the marks are made again."""
-    text = page.read_text()
-    for name, make in PAGES[page.name].items():
+    text = (ROOT / page).read_text()
+    for name, make in PAGES[page].items():
         begin = BEGIN.format(name)
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(END)
@@ -236,7 +234,7 @@ def page_with_tables(page: Path, figures: Mapping[str, Any]) -> str:
     return text
 
 
-def write_pages(docs: Path, figures: Mapping[str, Any]) -> None:
+def write_pages(figures: Mapping[str, Any]) -> None:
     """Write the tables into their pages."""
-    for name in PAGES:
-        (docs / name).write_text(page_with_tables(docs / name, figures))
+    for page in PAGES:
+        (ROOT / page).write_text(page_with_tables(page, figures))
