@@ -33,10 +33,11 @@ from shoal_research.label_free.by_site import RESULTS as BY_SITE
 from shoal_research.label_free.calibrate import FILE as TUNING
 from shoal_research.label_free.groups import RESULTS as GROUPS
 from shoal_research.label_free.sites import RESULTS as SITES
+from shoal_research.server_reads.noise import FILE as NOISE
 
 CONTROL = RESULTS / "cfcl_control.json"
-SERVER_READS = RESULTS / "server_reads.json"
 """What `shoal_research.benchmarks.cfcl_control` measured."""
+SERVER_READS = RESULTS / "server_reads.json"
 MAX_BYTES = 1_000_000
 
 
@@ -63,7 +64,8 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             assert len({(*cell.place, cell.commit) for cell in cells.cells}) == len(cells.cells)
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
-    assert set(RESULTS.glob("*.json")) == files | {TUNING, BY_SITE, GROUPS, SITES, CONTROL, SERVER_READS}
+    others = {TUNING, BY_SITE, GROUPS, SITES, CONTROL, SERVER_READS, NOISE}
+    assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
     assert sorted((one.study.name, one.claim.claim) for one in judged) == sorted(claims)
