@@ -28,7 +28,6 @@ from shoal.methods.contract.context import MethodError
 from shoal.models.frozen import is_installed
 from shoal.review.results.result import run_result
 from shoal.review.results.summary import progress_in_words
-from tests.conftest import one_quick
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
@@ -208,7 +207,8 @@ def test_counts_of_which_most_are_nothing_are_clustered_by_directions(home: Path
         assert (rule_for(facts).settings["method"].get("representation") == "counts") == sparse
 
 
-@pytest.mark.parametrize("in_phase", one_quick([False, True]))
+@pytest.mark.long
+@pytest.mark.parametrize("in_phase", [False, True])
 def test_windows_out_of_phase_are_clustered_by_their_spectra(home: Path, in_phase: bool) -> None:
     settings = with_scheme(unnamed(model={"clusters": 3}))
     prepared = prepare_data(settings)
@@ -224,7 +224,8 @@ def test_windows_out_of_phase_are_clustered_by_their_spectra(home: Path, in_phas
     assert rule_for(facts).settings["method"].get("representation") == (None if in_phase else "spectrum")
 
 
-@pytest.mark.parametrize("stained", one_quick([True, False]))
+@pytest.mark.long
+@pytest.mark.parametrize("stained", [True, False])
 def test_clients_of_other_stains_are_taken_in_even_light(home: Path, stained: bool) -> None:
     settings = with_scheme(unnamed(data={"name": "digits", "limit": 90}, partition={"kind": "iid", "clients": 3}))
     prepared = prepare_data(settings)

@@ -164,7 +164,7 @@ def test_labels(folder, store, tmp_path):
     add_set(folder, "photos", store, labels=labels, force=True, intake=intake)
     assert intake.noted["table with labels of other files"] == {"labels.csv": "clinic a/later.png"}
     for text, message in [
-        ("\n".join(["file,label", *rows[1:]]), "no label for 1 images: clinic a/a0.png"),
+        ("\n".join(["file,label", *rows[1:]]), "no label for 1 samples: clinic a/a0.png"),
         ("\n".join(["file,label", *rows, rows[0]]), "more than once: clinic a/a0.png"),
         ("\n".join(["path,label", *rows]), "no column 'file'"),
         ("", "is empty: expected a table"),

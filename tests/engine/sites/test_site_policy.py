@@ -245,6 +245,7 @@ def test_the_own_ledger_adds_up_over_runs_and_ends_at_the_budget(home: Path) -> 
     assert len(SetLedger.from_settings(settings.data).runs()) == 3
 
 
+@pytest.mark.long
 def test_small_cells_stay_at_their_site_and_acc_has_bounds(sites: Federation, home: Path) -> None:
     settings = settings_of("fedkmeans", method={"name": "fedkmeans", "min_points": 5})
     exact = {}
@@ -270,6 +271,7 @@ def test_small_cells_stay_at_their_site_and_acc_has_bounds(sites: Federation, ho
     assert all("metrics.acc" not in line["facts"] for lines in tables for line in lines[-2:])
 
 
+@pytest.mark.long
 def test_a_site_draws_the_images_of_its_own_clusters(sites: Federation, home: Path) -> None:
     run = new_run_at_sites(sites, settings_of("fedpnp", rounds=1))
     drive(run, slots=sites.pool)

@@ -159,6 +159,7 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
         assert set(pd.read_parquet(table)["file"].str.contains("secret-patient")) == {True}, site
 
 
+@pytest.mark.long
 def test_null_baselines_are_a_federated_run_once_a_set(sites: Federation, home: Path) -> None:
     runs = []
     for name in ("fedgmm", "kfed"):

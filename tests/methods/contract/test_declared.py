@@ -154,7 +154,7 @@ FEW = {
     "cfl": {"criterion": "absolute"},
 }
 """Settings with which a method goes through its phases in few rounds."""
-PLAUSIBLE = ("times 1,000", "times -1,000,000")
+PLAUSIBLE = ("times 1,000", "times -1,000,000", "means drawn aside")
 """Numbers like others: only beside other clients' do they look odd."""
 OF_OTHERS = ("to peers samples of others", "to peers other transformations")
 """Of right form: only who holds which samples tells that they are wrong

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from PIL import Image
 
 from shoal.engine.settings import places
@@ -60,6 +61,7 @@ def test_columns_of_a_kind_in_two_offsets(home: Path, small: Callable[..., Any])
     assert "method.sites=centre" in page
 
 
+@pytest.mark.long
 def test_images_of_a_kind_in_two_lights(home: Path, small: Callable[..., Any]) -> None:
     rng = np.random.default_rng(0)
     for number, site in enumerate(SITES):
