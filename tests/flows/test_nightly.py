@@ -96,7 +96,7 @@ FAILS = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, home: Path) -> None:
     (home / "flows").symlink_to(ROOT / "flows")
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())

@@ -90,6 +90,7 @@ def check_flow_runs(served: Served, runs: list[Path], mlflow_ids: dict[str, str]
         assert f"{served.page}/#/experiments/1/runs/{mlflow_ids[run.name]}?" in shown["markdown"]
 
 
+@pytest.mark.slow
 def test_deployments_run_in_place_and_go_on_after_a_kill(served: Served) -> None:
     # One on demand, with other parameters than the deployment's.
     other = json.dumps({**TINY, "method": {"name": "fedcc"}, "rounds": 2})

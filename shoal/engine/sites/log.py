@@ -62,8 +62,8 @@ class SiteLog:
         Raises:
             LogError, StoreError: the log is damaged, or cannot be written. OSError: it cannot be written.
         """
-        end = read_sealed(self.end_path) if self.end_path.exists() else EMPTY
-        if end["bytes"] != (self.path.stat().st_size if self.path.exists() else 0):
+        end = self.known_end()
+        if end["bytes"] != self.size():
             end = self.compared()[1]  # killed between the line and the end
         asked = ("", "", 0) if call is None else (call.do, call.run, call.round)
         entry = {
@@ -90,10 +90,24 @@ class SiteLog:
         """
         return self.compared()[0]
 
+    def known_end(self) -> Mapping[str, Any]:
+        """Return the end as it was written last."""
+        if not self.end_path.exists():
+            return EMPTY
+        return read_sealed(self.end_path)
+
+    def size(self) -> int:
+        """Return the bytes of the log."""
+        if not self.path.exists():
+            return 0
+        return self.path.stat().st_size
+
     def compared(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the lines and the end that they have; errors as of `entries`."""
-        known = read_sealed(self.end_path) if self.end_path.exists() else EMPTY
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        known = self.known_end()
+        lines: list[bytes] = []
+        if self.path.exists():
+            lines = self.path.read_bytes().splitlines(keepends=True)
         entries = []
         end = EMPTY
         for line in lines:

@@ -223,7 +223,9 @@ class FeatureClustering(Method):
     @property
     def min_points(self) -> int:
         """Samples behind each sum at least."""
-        return 1 if self.private else self.settings.min_points
+        if self.private:
+            return 1
+        return self.settings.min_points
 
     @property
     def measures(self) -> bool:
@@ -234,7 +236,9 @@ class FeatureClustering(Method):
         """Return the greatest length of a row where noise covers sums, by the server's tensors."""
         assert self.context.clip is not None
         unit = self.settings.directions or SPECTRAL in tensors
-        return min(self.context.clip, 1.0) if unit and PLACED & tensors.keys() else self.context.clip
+        if unit and PLACED & tensors.keys():
+            return min(self.context.clip, 1.0)
+        return self.context.clip
 
     def row_bounds(self, message: Message) -> Mapping[str, float]:
         """Return how long a change one row makes to each tensor of the answer to a message, at most."""
@@ -383,7 +387,9 @@ class FeatureClustering(Method):
             def in_this_space(positions: Tensor) -> Tensor:
                 unit = self.settings.directions and not (self.private and step == "start")
                 z = among_landmarks(vectors(positions), message.tensors, directions=unit)
-                return clipped(z, self.row_length(message.tensors)) if self.private else z
+                if not self.private:
+                    return z
+                return clipped(z, self.row_length(message.tensors))
 
             z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
             if has_offsets(message.tensors) and len(message.tensors[CENTRES]) == 1:
@@ -529,9 +535,9 @@ class FeatureClustering(Method):
             return self.tied(server, self.totals_of(answers)["products"])
         if step == "start" and self.from_sums:
             moments = self.totals_of(answers)
-            return (
-                self.privately_placed(server, moments) if self.private else self.started_from_moments(server, moments)
-            )
+            if self.private:
+                return self.privately_placed(server, moments)
+            return self.started_from_moments(server, moments)
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
             if step == "start":
@@ -549,7 +555,9 @@ class FeatureClustering(Method):
             products = products.where(products > sure, 0)
         projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
         model = {**server.model, SPECTRAL: torch.stack(projections)}
-        return server.next(self.started_among_landmarks(model) if self.private else model)
+        if self.private:
+            model = self.started_among_landmarks(model)
+        return server.next(model)
 
     def started(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
         """Return the state with the starts of each beginning.
@@ -641,7 +649,9 @@ class FeatureClustering(Method):
         places = torch.stack([drawn_places(variances, count, streams, f"places {k}") for k in range(sets)])
         if self.settings.directions:
             places = F.normalize(places, dim=2)
-        return server.next({**space, LANDMARKS: places} if landmarks else {**space, **with_start(places)})
+        if landmarks:
+            return server.next({**space, LANDMARKS: places})
+        return server.next({**space, **with_start(places)})
 
     def started_among_landmarks(self, model: Tensors) -> Tensors:
         """Return the model with a start: centres of the landmarks in their own space."""
@@ -770,7 +780,8 @@ class FeatureClustering(Method):
             return None
         vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
         rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
-        rows = clipped(rows, self.row_length(message.tensors)) if self.private else rows
+        if self.private:
+            rows = clipped(rows, self.row_length(message.tensors))
         affine = not (self.private or self.settings.directions or SPECTRAL in message.tensors)
         return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 

@@ -183,7 +183,9 @@ class VectorSource:
         encoder = self.encoder
         x = represented(x.to(self.context.device), self.representation)
         vectors = x.flatten(1).float() if encoder is None else encoder(x).float()
-        return vectors if self.drawn is None else vectors @ self.drawn
+        if self.drawn is None:
+            return vectors
+        return vectors @ self.drawn
 
     def own(self, client: Client) -> tuple[Rows, Tensors | None]:
         """Return the vectors (m, d) of a client, and its memory, None if as before.

@@ -81,7 +81,7 @@ def test_a_cluster_gives_the_same_bits(home: Any, small: Make, two_workers: dict
     assert numbers(there) == numbers(straight(small(rounds=2)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_worker_of_a_cluster_loses_nothing(home: Any, small: Make, two_workers: dict[str, Any]) -> None:
     killed: list[int] = []
     settings = small(rounds=2, workers=two_workers)

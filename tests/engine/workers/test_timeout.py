@@ -80,7 +80,7 @@ def test_a_stopped_worker_is_ended_and_its_clients_are_done(home: Path, small: M
     assert all(not Path(f"/proc/{pid}/stat").exists() for pid in stopped)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_looping_worker_is_ended_in_a_first_round_too(home: Path, small: Make, orders: Path) -> None:
     settings = small(workers={"slots": 2})
     whole = straight(settings)

@@ -144,6 +144,7 @@ def asked(served: list[RunFolder]) -> dict[str, RunFolder]:
     return found
 
 
+@pytest.mark.slow
 def test_mlflow_alone_answers_what_a_reviewer_asks(asked: dict[str, RunFolder]) -> None:
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("questions")
@@ -191,6 +192,7 @@ def test_mlflow_alone_answers_what_a_reviewer_asks(asked: dict[str, RunFolder]) 
     assert previous.tags["shoal.run"] == asked["lr 0.0003"].name
 
 
+@pytest.mark.slow
 def test_pages_show_no_bookkeeping(asked: dict[str, RunFolder]) -> None:
     client = mlflow.MlflowClient()
     tags = client.get_run(asked["lr 0.01"].status().tracking.mlflow_run).data.tags
@@ -199,6 +201,7 @@ def test_pages_show_no_bookkeeping(asked: dict[str, RunFolder]) -> None:
     assert {"verdict", "shoal.run", "shoal.data_sha256", "shoal.code_sha256"} <= shown
 
 
+@pytest.mark.slow
 def test_a_card_that_a_person_wrote_stays(asked: dict[str, RunFolder]) -> None:
     client = mlflow.MlflowClient()
     run = asked["lr 0.0003"]
