@@ -335,6 +335,7 @@ class SiteAgent:
         marker = RoundPaths(run.path, round).work / f"asked-{client.client}.json"
         what = [record_to_json(client), call.texts.get("plan")]
         asked = {"asked": digest(json.dumps(what, sort_keys=True).encode())}
+        check_mask(run, call, client.client, asked)
         kept = finished_work(run, round, client.client)
         if marker.exists() and read_sealed(marker) == asked:
             return kept
@@ -414,6 +415,29 @@ class SiteAgent:
         if (table != whole).any():
             told = {name: value for name, value in told.items() if name not in table_metrics(whole)}
         return Evaluated(told, answer.judged, {**answer.sums, "table": table})
+
+
+def check_mask(run: RunFolder, call: SiteCall, client: int, asked: Mapping[str, str]) -> None:
+    """Refuse to hide two messages of a client behind one mask: their difference would tell of both.
+
+    Args:
+        run: at the site.
+        call: the request, whose round and attempt decide the mask.
+        client: of the site.
+        asked: what its message follows from.
+
+    Raises:
+        SiteRefusal: it has answered another request of this round and attempt.
+    """
+    plan = plan_of(call)
+    if plan is None or plan.keys is None:
+        return
+    path = run.path / "masks" / f"{call.round}-{plan.attempt}-{client}.json"
+    if not path.exists():
+        private_folder(path.parent)
+        write_sealed(path, dict(asked))
+    elif read_sealed(path) != asked:
+        raise SiteRefusal(f"it has answered another request of round {call.round} behind the same mask")
 
 
 def hides_rows(settings: Settings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
-from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack
+from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
 from shoal.engine.sites.own_rules import OwnRules
@@ -190,6 +191,22 @@ def test_masks_of_two_runs_differ_though_a_site_has_one_key(sites: Federation, h
         first, second = ([file["sha256"] for file in line["files"]] for line in trained)
         assert len(first) == len(second) == 1
         assert first != second
+
+
+def test_one_mask_hides_one_message(sites: Federation, home: Path) -> None:
+    keys = {site: key_of(place) for site, place in sites.pipes.homes.items()}
+    for place in sites.pipes.homes.values():
+        write_policy(place, OPEN, masked=True, keys=keys)
+    go_on(new_run_at_sites(sites, settings_of("fedkmeans", rounds=2, **MASKED)), sites.pool.call, slots=3)
+    asked = [
+        (unpack(SiteCall, content), content, answer) for site, content, answer in sites.pipes.asked if site == "north"
+    ]
+    (early, *_), *_, (late, content, answer) = [entry for entry in asked if entry[0][0].do == "train"]
+    assert sites.pipes.ask("north", content) == answer
+    other = replace(late[0], clients=early[0].clients)
+    told, files = unpack(SiteAnswer, sites.pipes.ask("north", pack(other, early[1])))
+    assert "behind the same mask" in json.dumps([told.error, *map(str, told.facts.values())])
+    assert not files
 
 
 @pytest.mark.parametrize(
