@@ -282,7 +282,7 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     assert {d["name"] for d in deployments} == {"nightly", "assign", "on-demand", "search", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
         [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
-    ] * 6
+    ] * 5
     nightly = next(d for d in deployments if d["name"] == "nightly")
     properties = nightly["parameter_openapi_schema"]["properties"]
     assert {"settings", "night"} <= properties.keys()
