@@ -199,7 +199,7 @@ def scores(subject: Subject) -> None:
     """The scores of a search."""
     from shoal.sweeps.search.scores import score_of
 
-    for name in ("neighbours", "loss"):
+    for name in ("neighbours", "silhouette"):
         print(name, score_of(RunFolder(subject.run), name))
 
 
