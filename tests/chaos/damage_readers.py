@@ -196,11 +196,10 @@ def serving(subject: Subject) -> None:
 
 
 def scores(subject: Subject) -> None:
-    """The scores of a search."""
+    """The score of a search that this run has."""
     from shoal.sweeps.search.scores import score_of
 
-    for name in ("neighbours", "silhouette"):
-        print(name, score_of(RunFolder(subject.run), name))
+    print(score_of(RunFolder(subject.run), "neighbours"))
 
 
 def champion(subject: Subject) -> None:
