@@ -115,7 +115,8 @@ class Cluster:
     """The process of the head that is the cluster's, by (a part of) its name."""
 
     def __init__(self, folder: Path, home: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder = folder
+        self.port = free_port()
         user = folder / "user"
         user.mkdir(parents=True)
         self.env = {"HOME": str(user), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SHOAL_HOME": str(home)}

@@ -87,7 +87,8 @@ def forbidden_of_run(policy: Policy, settings: Settings, samples: int) -> Asked:
         settings: of the run.
         samples: training samples of the site's smallest client in it.
     """
-    name, privacy = settings.method.name, settings.privacy
+    name = settings.method.name
+    privacy = settings.privacy
     least = getattr(settings.method, "min_points", policy.min_group)
     clipped = policy.clip is None or (privacy.clip is not None and privacy.clip <= policy.clip)
     rules = (

@@ -502,8 +502,12 @@ class Method(ABC):
         return None
 
     def row_bounds(self, message: Message) -> Mapping[str, float]:
-        """Return how long a change one row makes to each tensor of the answer to a message, where noise covers sums."""
-        raise NotImplementedError
+        """Return how long a change one row makes to each tensor of the answer to a message, where noise covers sums.
+
+        Raises:
+            MethodError: the method does not say it.
+        """
+        raise MethodError(f"method {self.name!r} does not say what one row changes: set privacy.clip=none")
 
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
         """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""

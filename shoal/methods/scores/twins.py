@@ -62,7 +62,8 @@ def distance_left(sums: np.ndarray, table: np.ndarray, first: int, second: int) 
     """
     here = table[first] > table[second]
     there = table[first] < table[second]
-    counts_here, counts_there = table[:, here].sum(1), table[:, there].sum(1)
+    counts_here = table[:, here].sum(1)
+    counts_there = table[:, there].sum(1)
     shared = np.minimum(counts_here, counts_there)
     shared[[first, second]] = 0
     if min(counts_here[first], counts_there[second], shared.sum()) < MIN_SAMPLES:

@@ -37,7 +37,8 @@ def labels(path: Path, folder: Path, label_of: dict[int, str]) -> Path:
 
 
 def test_new_images_of_known_and_new_clients(tmp_path: Path) -> None:
-    photos, store = tmp_path / "photos", tmp_path / "store"
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
     fill(photos, "b", range(10, 16))
     fill(photos, "d", range(20, 26))
     first = add_set(photos, "photos", store, test=0.34)
@@ -66,7 +67,8 @@ def test_new_images_of_known_and_new_clients(tmp_path: Path) -> None:
 
 
 def test_labels_keep_their_numbers(tmp_path: Path) -> None:
-    photos, store = tmp_path / "photos", tmp_path / "store"
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
     fill(photos, "b", range(10, 14))
     known = {10: "cat", 11: "owl", 12: "cat", 13: "owl"}
     add_set(photos, "photos", store, labels=labels(tmp_path / "l.csv", photos, known))
@@ -82,7 +84,8 @@ def test_labels_keep_their_numbers(tmp_path: Path) -> None:
 
 
 def test_labels_that_come_later_are_added_to_the_samples(tmp_path: Path) -> None:
-    photos, store = tmp_path / "photos", tmp_path / "store"
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
     fill(photos, "b", range(10, 16))
     first = add_set(photos, "photos", store, test=0.34)
     known = {value: "owl" if value % 2 else "cat" for value in range(10, 16)}
@@ -104,7 +107,8 @@ def test_labels_that_come_later_are_added_to_the_samples(tmp_path: Path) -> None
 
 
 def test_new_images_and_first_labels_come_one_after_the_other(tmp_path: Path) -> None:
-    photos, store = tmp_path / "photos", tmp_path / "store"
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
     fill(photos, "b", range(10, 14))
     first = add_set(photos, "photos", store)
     fill(photos, "b", range(14, 16))
@@ -130,7 +134,8 @@ def test_labels_of_rows_of_a_table(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused_and_the_set_stays(tmp_path: Path) -> None:
-    photos, store = tmp_path / "photos", tmp_path / "store"
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
     fill(photos, "b", range(10, 14))
     with pytest.raises(DataError, match=r"no data set 'photos' to append to; your own: none"):
         add_set(photos, "photos", store, append=True)

@@ -67,7 +67,7 @@ def made() -> Iterator[Federation]:
 
 @pytest.fixture
 def sites(made: Federation) -> Iterator[Federation]:
-    """Sites with a policy each, started anew."""
+    """Sites with a policy each, which have just started."""
     for site, home in made.pipes.homes.items():
         made.pipes.kill(site)
         write_policy(home, OPEN)
