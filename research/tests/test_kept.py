@@ -32,7 +32,6 @@ from shoal_research.kept import (
 from shoal_research.label_free.by_site import RESULTS as BY_SITE
 from shoal_research.label_free.calibrate import FILE as TUNING
 from shoal_research.label_free.groups import RESULTS as GROUPS
-from shoal_research.label_free.landmark_offsets import RESULTS as LANDMARK_OFFSETS
 from shoal_research.label_free.sites import RESULTS as SITES
 from shoal_research.server_reads.noise import FILE as NOISE
 
@@ -65,7 +64,7 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             assert len({(*cell.place, cell.commit) for cell in cells.cells}) == len(cells.cells)
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
-    others = {TUNING, BY_SITE, GROUPS, SITES, CONTROL, SERVER_READS, NOISE, LANDMARK_OFFSETS}
+    others = {TUNING, BY_SITE, GROUPS, SITES, CONTROL, SERVER_READS, NOISE}
     assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
