@@ -133,7 +133,6 @@ def prepare(
     *,
     mirror: Path | None = None,
     force: bool = False,
-    checksums: Mapping[str, str] | None = None,
     options: Mapping[str, int] | None = None,
 ) -> Prepared:
     """Prepare a data set in the store, or open it if it is prepared.
@@ -141,9 +140,8 @@ def prepare(
     Args:
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
-        mirror: folder of raw files (see data/sets/sources.py); without one they are downloaded to `store/raw`.
+        mirror: folder of raw files (see data/sets/files.py); without one they are downloaded to `store/raw`.
         force: prepare it again even if it exists; a set of the user's own is checked against its digest instead.
-        checksums: digests by relative path of the raw file, instead of the published ones.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 
     Raises:
@@ -166,7 +164,7 @@ def prepare(
     with writing(folder):
         if not force and (folder / "manifest.json").exists():  # another process has prepared it
             return open_prepared(folder)
-        loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+        loaded = data_set.load(Request(mirror, store / "raw", complete))
         write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
     return open_prepared(folder)
 
