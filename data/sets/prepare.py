@@ -13,10 +13,10 @@ import difflib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from shoal.core.durable import leftovers, new_version, restore
+from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, Loaded, Request
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
@@ -60,12 +60,29 @@ def prepared_sets(store: Path) -> list[Manifest]:
     """Return the manifests of all sets in a store, by name; other folders are ignored."""
     found: dict[str, Manifest] = {}
     for place in PLACES:
+        for old in (store / place).glob(".*.old"):
+            restore(old.with_name(old.stem.removeprefix(".")))
         for path in sorted((store / place).glob("[!.]*/manifest.json")):
             try:
                 found[path.parent.name] = read_manifest(path.parent)
             except DataError:
                 continue
     return [found[name] for name in sorted(found)]
+
+
+def damaged_sets(store: Path, *, verify: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the name of each damaged set of a store, and a sentence that says what to do.
+
+    Args:
+        store: the store.
+        verify: read every byte; else only manifests and the shapes of arrays.
+    """
+    for place in PLACES:
+        for folder in sorted((store / place).glob("[!.]*/")):
+            try:
+                open_prepared(folder, verify=verify)
+            except DataError as error:
+                yield folder.name, str(error)
 
 
 def stage_own(store: Path, name: str) -> Path:
@@ -180,8 +197,6 @@ def lost_set(name: str, store: Path) -> str | None:
     pointer = own_pointer(store, name)
     if folder.is_dir() and any(folder.iterdir()):
         return f"no prepared data set in {folder}: {remedy(folder)}"
-    if leftovers(folder):
-        return f"the replacement of your set {name!r} was cut short: `shoal data list` brings back what is left"
     if pointer.exists():
         return f"{name!r} is a set of your own that DVC keeps, and its files are not here: run `dvc pull {pointer}`"
     return None

@@ -271,6 +271,7 @@ def test_download_lands_in_the_store(mirror, store, monkeypatch, publish):
 def test_download_of_ag_news_is_verified(tmp_path, monkeypatch):
     monkeypatch.undo()
     page = "a page that is no CSV file"
+    monkeypatch.setattr(utils, "_get_redirect_url", lambda url, **_: url)
     monkeypatch.setattr(utils, "_urlretrieve", lambda url, path: Path(path).write_text(page))
     with pytest.raises(RuntimeError, match="corrupted"):
         files.download_ag_news(tmp_path)
