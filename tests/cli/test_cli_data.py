@@ -184,7 +184,7 @@ def test_a_table_ends_with_what_was_left_out(home, monkeypatch):
     for words in ("columns seen", "left out: column named like a label", "column named like an identifier", "'b '"):
         assert words in said
     assert "all names: " in said
-    names = json.loads((places.store() / "own" / "t.intake.json").read_text())["additions"][0]
+    names = json.loads((places.store() / "own" / "t.intake.json").read_text())
     assert names["left_out"]["column named like a label"] == {"label": ""}
     options = ("--features", "height,label", "--features", "weight")
     assert "3: height, weight, label" in shoal("add", "t.csv", "--name", "t", "--force", *options)
