@@ -165,10 +165,6 @@ def test_missing_values_and_texts_follow_the_options(home):
     with pytest.raises(DataError, match=r"missing values in age \(1 value, row 1\).*--missing mean or drop-rows"):
         shoal("add", home / "patients.csv", "--name", "patients")
     output = shoal("add", home / "patients.csv", "--name", "patients", "--missing", "mean")
-    assert "categories: city: 3: x, y, z" in output
-    assert "client: client" in output
-    assert "label column" not in output
-    assert not re.search(r"│ \w+_\w+ ", output), "each entry has a name in words"
     assert "city=x, city=y, city=z" in output
     output = shoal("add", home / "patients.csv", "--name", "few", "--missing", "drop-rows", "--max-categories", 2)
     assert re.search(r"more than 2 different values \(--max-categories\) +│ +1 │ city", output)
