@@ -11,8 +11,8 @@ from shoal.cli.console import say, shoal_command
 if TYPE_CHECKING:
     from shoal.lifecycle.dvc_tracking import Stored
 ENCODER_HELP = (
-    "efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT; its weights must be "
-    "here: nothing is downloaded"
+    "efficientnet-lite0, timm:NAME, timm:NAME@WEIGHTS, or file:TORCHSCRIPT; its weights must be here: nothing is "
+    "downloaded"
 )
 
 
