@@ -16,9 +16,8 @@ from shoal.data.partition.table import Partition
 from shoal.data.sets.built_in import SETS
 from shoal.data.sets.by_client import ClientArray
 from shoal.data.sets.intake_notes import left_out_before, names_file, printable
-from shoal.data.sets.prepare import is_built_in, own_sets, prepared_sets, resolve
+from shoal.data.sets.prepare import damaged_sets, is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.repair import damaged_sets, repair_sets
 from shoal.data.sets.wording import first_of
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, is_stale
@@ -32,7 +31,6 @@ MAX_NAMES = 10
 def print_sets() -> None:
     """Print the built-in sets and the user's own."""
     store = places.store()
-    repaired = repair_sets(store)
     prepared = {manifest.name: manifest for manifest in prepared_sets(store)}
     rows = []
     for data_set in SETS.values():
@@ -45,8 +43,8 @@ def print_sets() -> None:
     headings = ("name", "kind", "train", "test", "classes", "prepared", "what it is")
     out.print(table_of(headings, rows, "Data sets"))
     say(f"store: {store}")
-    for sentence in (*repaired, *(f"damaged: {name}: {wrong}" for name, wrong in damaged_sets(store))):
-        say(sentence)
+    for name, wrong in damaged_sets(store):
+        say(f"damaged: {name}: {wrong}")
 
 
 def _row(name: str, kind: str, manifest: Any, description: str) -> list[object]:

@@ -146,7 +146,7 @@ def test_a_night_says_what_it_leaves_out(tmp_path: Path) -> None:
         picture(folder / "a" / f"{number}.png", number)
     batch = read_folder(folder, grows=True).batch
     assert batch is not None
-    first = store_batch("mine", tmp_path / "store", batch, 0, 0, by_hash=True)
+    first = store_batch("mine", tmp_path / "store", batch, 0, 0)
     (folder / "a" / "3.heic").write_bytes(HEIC_HEAD)
     picture(folder / "late" / "1.png", 9)
     picture(folder / "loose.png", 8)

@@ -290,11 +290,11 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
 @pytest.mark.long
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     write_clients(tmp_path / "photos", each=2)
-    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0, by_hash=True)
+    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0)
     with pytest.raises(JudgingError, match=r"'photos' holds out \d samples, and a comparison needs at least 10"):
         compare(pair[1], pair[0], photos.folder, "auto", 0.01)
     write_clients(tmp_path / "more", each=12)
-    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more").batch, 0.4, 0, by_hash=True)
+    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more").batch, 0.4, 0)
     with pytest.raises(JudgingError, match=r"was trained on images of shape \(1, 8, 8\), and 'more' holds"):
         compare(pair[1], pair[0], more.folder, "auto", 0.01)
     settings = make_settings(merge(SMALL, {"tracking": {"register_as": "none"}}))
@@ -317,7 +317,7 @@ def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
                 draw(kind, rng).save(folder / client / f"{kind}-{name}{number}.png")
 
     def grown(onto: Any = None) -> Any:
-        return store_batch("photos", store, read_folder(folder, onto, grows=True).batch, 0.2, 0, onto, by_hash=True)
+        return store_batch("photos", store, read_folder(folder, onto, grows=True).batch, 0.2, 0, onto)
 
     for client in ("north", "south"):
         add(client, ("dark", "left", "right"), 20, "a")
