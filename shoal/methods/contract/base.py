@@ -273,7 +273,7 @@ class Method(ABC):
         totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
-        local_options: which of `local.steps`, `local.proximal` and `local.decorrelation` apply to its local work.
+        local_options: which of `local.steps` and `local.proximal` apply to its local work.
         encoder: what it does with the network that `model.encoder` names: `trained` by clients, from random or
             pretrained weights; `frozen`; or `none`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
@@ -347,11 +347,6 @@ class Method(ABC):
             raise MethodError(
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
-            )
-        if context.local.decorrelation and "decorrelation" not in self.local_options:
-            raise MethodError(
-                f"local.decorrelation is of the features of two views, and method {self.name!r} trains on none: set "
-                "local.decorrelation=0"
             )
         self._check_encoder(context)
         self.settings = settings
