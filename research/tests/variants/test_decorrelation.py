@@ -37,10 +37,10 @@ def test_the_term_has_the_strength_of_the_authors_batch_whatever_the_rows():
     assert decorrelation(mixed[:64]).item() == pytest.approx(decorrelation_term(mixed[:64]).item())
 
 
-def method_with(world, weight, epochs=4):
+def method_with(world, weight, epochs=4, lr=0.05):
     """SSD's forms without SSD's own terms, and with FedDecorr's."""
     return world.method(
-        "ssd_forms", gamma=0.0, delta=0.0, decorrelation=weight, epochs=epochs, batch=16, optimiser="sgd", lr=0.05
+        "ssd_forms", gamma=0.0, delta=0.0, decorrelation=weight, epochs=epochs, batch=16, optimiser="sgd", lr=lr
     )
 
 
@@ -56,7 +56,7 @@ def test_training_lowers_it(world):
 
 
 def test_several_clients_in_one_computation_have_it_each(world):
-    method = method_with(world, 0.5, epochs=1)
+    method = method_with(world, 0.5, epochs=1, lr=0.001)
     message = method.broadcast(world.start(method, 2), 0)
     cohort = [(message, world.client(number, 1, every=2)) for number in (0, 1)]
     together = method.cohort_update(cohort)
