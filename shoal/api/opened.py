@@ -114,10 +114,10 @@ class Run:
     @property
     def report(self) -> Path:
         """The report, one HTML page, made where it is missing or was changed."""
-        from shoal.review.results.views import REPORT, report_is_whole
+        from shoal.review.results.views import REPORT, is_whole
 
         path = self.path / REPORT
-        if not report_is_whole(self._folder):
+        if not is_whole(self._folder, REPORT):
             from shoal.review.pages.report import write_report
 
             write_report(self._folder)

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from shoal.core.errors import escaped
 from shoal.data.partition.summary import label_counts
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
 from shoal.review.results.clusters import partition_client_names
-from shoal.review.results.fonts import drawable, make_drawable
+from shoal.review.results.fonts import make_drawable
 
 _ANNOTATED_CELLS = 300
 _TICKS = 40
@@ -63,7 +64,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
 def _ticks(names: list[str]) -> tuple[range, list[str]]:
     """Return positions and names of at most `_TICKS` ticks."""
     positions = range(0, len(names), -(-len(names) // _TICKS))
-    return positions, [drawable(names[position]) for position in positions]
+    return positions, [escaped(names[position]) for position in positions]
 
 
 def _title(partition: Partition) -> str:
