@@ -61,7 +61,7 @@ def partition_set(
     """Divide the training samples of a data set among clients, by the settings `partition`, `data.limit` and `seed`.
 
     A set of your own that names its clients is divided by them unless partition.kind says otherwise. Writes the table
-    (Parquet), summary.csv and labels.png, a heat map of labels by clients.
+    (Parquet) and summary.csv.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_partition
@@ -69,14 +69,12 @@ def partition_set(
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.preparing import prepare_partition
-    from shoal.review.pages.partition_figure import partition_figure
 
     settings = load_settings(None, [f"data.name={name}", *(overrides or ())])
     prepared = prepare(name, places.store(), mirror=places.mirror(), options=settings.data.options)
     folder, partition = prepare_partition(settings, prepared)
-    figure = partition_figure(partition, prepared, folder / "labels.png")
     print_partition(partition, prepared)
-    say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
+    say(f"table: {folder / 'partition.parquet'}")
 
 
 @app.command("show", epilog="Example: shoal data show mnist")
