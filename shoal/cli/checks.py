@@ -7,7 +7,6 @@ import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import requests
 import torch
@@ -16,7 +15,6 @@ from shoal.data.sets.prepare import damaged_sets, prepared_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
-from shoal.engine.settings.private_home import close_folders, open_folders
 from shoal.engine.store.code_version import project_state, shoal_version
 from shoal.methods.registry import ADDED
 from shoal.review.mlflow_log.embedded_store import FILE, TrackingStoreError, ready_store, store_uri
@@ -65,21 +63,8 @@ def machine() -> Iterator[Check]:
     yield Check("devices", True, f"{hardware.cores} cores; GPUs: {gpus}; torch {torch.__version__}")
     free = shutil.disk_usage(places.home()).free / 1e9
     yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
-    yield _other_users(places.home())
     writable = os.access(places.home(), os.W_OK)
     yield Check("home", writable, str(places.home()), "set SHOAL_HOME to a folder that you may write to")
-
-
-def _other_users(home: Path) -> Check:
-    """Close the folders of the home that other users of the machine can open."""
-    closed = close_folders(home)
-    if left := open_folders(home):
-        repair = f"have their owner run `chmod o-rwx {' '.join(left)}` in {home}"
-        return Check("other users", False, f"other users of this machine can open {', '.join(left)}", repair)
-    detail = "other users of this machine can open no folder of data or runs"
-    if closed:
-        detail += f"; closed just now: {', '.join(closed)}"
-    return Check("other users", True, detail)
 
 
 def stores() -> Iterator[Check]:

@@ -25,8 +25,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 ENCODER_HELP = (
-    "efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT; its weights must be "
-    "here: nothing is downloaded"
+    "efficientnet-lite0, timm:NAME, timm:NAME@WEIGHTS, or file:TORCHSCRIPT; its weights must be here: nothing is "
+    "downloaded"
 )
 
 
@@ -64,21 +64,19 @@ def partition_set(
     """Divide the training samples of a data set among clients, by the settings `partition`, `data.limit` and `seed`.
 
     A set of your own that names its clients is divided by them unless partition.kind says otherwise. Writes the table
-    (Parquet), summary.csv and labels.png, a heat map of labels by clients.
+    (Parquet) and summary.csv.
     """
     from shoal.cli.data_tables import print_partition
     from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.preparing import prepare_partition
-    from shoal.review.pages.partition_figure import partition_figure
 
     settings = load_settings(None, [f"data.name={name}", *(overrides or ())])
     prepared = prepare(name, places.store(), mirror=places.mirror(), options=settings.data.options)
     folder, partition = prepare_partition(settings, prepared)
-    figure = partition_figure(partition, prepared, folder / "labels.png")
     print_partition(partition, prepared)
-    say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
+    say(f"table: {folder / 'partition.parquet'}")
 
 
 @app.command("show", epilog="Example: shoal data show mnist")

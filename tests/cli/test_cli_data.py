@@ -54,7 +54,7 @@ def test_prepare_partition_show_list(home):
     output = shoal("partition", "digits", *(part for word in words for part in ("--set", f"partition.{word}")))
     assert "digits, dirichlet: 4 clients" in output
     (folder,) = (places.store() / "partitions").iterdir()
-    assert {p.name for p in folder.iterdir()} == {"partition.parquet", "partition.json", "summary.csv", "labels.png"}
+    assert {p.name for p in folder.iterdir()} == {"partition.parquet", "partition.json", "summary.csv"}
     assert load_partition(folder).digest in output
     listed = shoal("list")
     assert "cifar100" in listed
