@@ -24,6 +24,7 @@ import numpy as np
 
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, short_text
+from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
 from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
 from shoal.data.sets.lazy_array import SampleArray, blocks
@@ -34,6 +35,7 @@ DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 Check = Callable[["Manifest", Path], None]
 """Refuses a file of a set before it is opened."""
+MAX_COUNT = 1 << 40
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_PARSES = 10
 """How often a header is read, if another thread disturbed its parsing."""
@@ -275,33 +277,24 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     restore(folder)
     try:
-        raw = unsealed(json.loads(path.read_text()))
-        manifest = Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
+        manifest = record_from_json(Manifest, unsealed(json.loads(path.read_text())))
+        _check(manifest)
     except FileNotFoundError:
         advice = remedy(folder) if is_own(folder) else f"run `shoal data prepare {folder.name}`"
         raise DataError(f"no prepared data set in {folder}: {advice}") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is not a data manifest ({short_text(error)}): {remedy(folder)}") from error
-    if wrong := _wrong(manifest):
-        raise DataError(f"{path} is not a data manifest ({wrong}): {remedy(folder)}")
     return manifest
 
 
-def _wrong(manifest: Manifest) -> str | None:
-    """Return the entry of a manifest that is wrong; None where all are valid."""
-    counts = (manifest.train, manifest.test, *manifest.shape)
-    expected = {
-        "kind": isinstance(manifest.kind, str) and manifest.kind in DTYPES,
-        "train, test or shape": all(type(count) is int and 0 <= count < 1 << 40 for count in counts),
-        "classes": manifest.classes is None or (type(manifest.classes) is int and 0 < manifest.classes < 1 << 31),
-        "class_names": all(isinstance(name, str) for name in manifest.class_names),
-        "extra": isinstance(manifest.extra, dict),
-        "name, source, licence, subset or digest": all(
-            isinstance(text, str) and text.isprintable()
-            for text in (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
-        ),
-    }
-    return next((entry for entry, whole in expected.items() if not whole), None)
+def _check(manifest: Manifest) -> None:
+    """Refuse counts that no set has, and texts that a terminal cannot show."""
+    counts = (manifest.train, manifest.test, *manifest.shape, manifest.classes or 0)
+    if not all(0 <= count < MAX_COUNT for count in counts):
+        raise BadRecord(f"a count in {counts} is none")
+    texts = (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
+    if not all(map(str.isprintable, texts)):
+        raise BadRecord("a text has letters that cannot be printed")
 
 
 def _array(path: Path, manifest: Manifest) -> np.ndarray:

@@ -86,7 +86,7 @@ def test_a_manifest_with_a_name_that_cannot_be_printed_is_refused(tmp_path):
     path = store_folder(tmp_path, "digits") / "manifest.json"
     manifest = unsealed(json.loads(path.read_text()))
     path.write_text(json.dumps({**manifest, "name": "\x00", "train": 3}))
-    with pytest.raises(DataError, match=r"manifest\.json is not a data manifest \(name, source") as error:
+    with pytest.raises(DataError, match=r"manifest\.json is not a data manifest \(a text has letters") as error:
         open_prepared(path.parent)
     assert str(error.value).isprintable()
 

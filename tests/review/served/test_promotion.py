@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,8 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from PIL import Image
 
-from shoal.cli.promote import promote
-from shoal.cli.rollback import rollback
+from shoal.cli.model import promote, rollback
 from shoal.data.intake.own import read_folder
 from shoal.data.intake.own_store import store_batch
 from shoal.data.sets.prepare import prepare
@@ -234,9 +232,10 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "1"
     with pytest.raises(PromotionError, match="there is nothing to return to"):
         roll_back(NAME, places.runs())
-    promote(challenger.name, why="they are rare", as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["version"], found["before"], found["move"]["who"]) == ("2", "1", "anna")
+    promote(challenger.name, why="they are rare")
+    said = capsys.readouterr().out
+    assert f"models:/{NAME}/2 of run {challenger.name} is the champion" in said
+    assert f"before it was version 1; `shoal model rollback {NAME}` returns to it" in said
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
