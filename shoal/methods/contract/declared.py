@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.blocks import blocks
 from shoal.methods.contract.message import Message, Tensors
 
 NEVER_NEGATIVE = ("running_var", "num_batches_tracked")
@@ -175,19 +174,10 @@ def change_norm(message: Message, form: MessageForm) -> float:
             continue
         start = declared.start.to(tensor.device)
         if start.dim() > tensor.dim():  # a stack of models to start from
-            squares += min(_squared_distance(tensor, model) for model in start)
+            squares += min(float(torch.linalg.vector_norm(tensor - model)) for model in start) ** 2
         else:
-            squares += _squared_distance(tensor, start)
+            squares += float(torch.linalg.vector_norm(tensor - start)) ** 2
     return math.sqrt(squares)
-
-
-def _squared_distance(left: Tensor, right: Tensor) -> float:
-    """Return the squared distance of two tensors of one shape; on a device the host waits for it once."""
-    norms = [torch.linalg.vector_norm(a - b) for a, b in blocks(left, right)]
-    if len(norms) == 1:
-        norm = float(norms[0])
-        return norm * norm
-    return float(torch.stack(norms).double().square().sum())
 
 
 def start_norm(names: Iterable[str], form: MessageForm) -> float:
