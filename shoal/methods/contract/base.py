@@ -577,14 +577,6 @@ class Method(ABC):
         """
         return None
 
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the first group of layers of the frozen `model.encoder` makes of all samples judged, (n, d).
-
-        Returns:
-            None, the default: the method has no frozen encoder, or keeps no such features.
-        """
-        return None
-
     def figures(self, history: RunHistory) -> dict[str, Figure]:
         """Return figures that only runs of this method have, by file name without suffix; by default none."""
         return {}

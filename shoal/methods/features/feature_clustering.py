@@ -785,10 +785,6 @@ class FeatureClustering(Method):
         affine = not (self.private or self.settings.directions or SPECTRAL in message.tensors)
         return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the last layer of the frozen encoder makes of all samples; None without an encoder."""
-        return self.source.of_first_layers(clients, evaluation)
-
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
         """Yield the clusters of all samples, and of those that judge features also their vectors."""
         judged = Judged.from_evaluation(evaluation) if evaluation.final else None
