@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from shoal.data.sets.prepare import prepare
-from shoal.data.views.augment import normalise
+from shoal.data.views.augment import normalise, two_views
 from shoal.data.views.view import DeviceData
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.kept_state import read_state_if_any
@@ -21,7 +21,7 @@ from shoal.methods.scores.representation import alignment, split_uniformity, uni
 from shoal.methods.ssd.fedsimclr_kmeans import network_tensors
 from shoal.methods.ssd.self_supervised import SAMPLES_BETWEEN_ROUNDS, SelfSupervised
 from shoal.methods.ssd.ssd import SSD
-from shoal.methods.training.local import load, views
+from shoal.methods.training.local import as_input, load
 from shoal.review.results.result import run_result
 from shoal_research.definition import Study, StudyError
 from shoal_research.figures import label_panel
@@ -179,7 +179,7 @@ def client_projections(
         )
         extra = method.prepare(method.broadcast(server, client.id), client)
         generator = streams.torch(f"views {client.id}", opened.data.device)
-        both = torch.cat((normalise(mine.x()), views(mine, torch.arange(len(mine)), recipe, generator)))
+        both = torch.cat((normalise(mine.x()), as_input(two_views(mine.x(), recipe, generator))))
         z = method.directions(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
         directions, first, second = z.split(len(mine))
         parts.append(directions)

@@ -290,7 +290,7 @@ class FeatureClustering(Method):
             return Message(server.model, facts)
         return Message({name: t for name, t in server.model.items() if name not in OF_COLUMNS}, facts)
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of moments, of local centres, or of the sums of an iteration; with noise without bounds."""
         form = self.exact_form(server, client, samples)
         if not self.private:
