@@ -284,7 +284,7 @@ class Worker:
         features = found.feature_rows
         score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
         rows, vectors = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
-        comparison = null_comparison(opened, clients, evaluation, found)
+        comparison = null_comparison(opened, evaluation, found)
         release_freed_memory()  # while the table of clusters is made
         return Assigned(
             found.clusters,

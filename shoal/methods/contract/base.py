@@ -459,20 +459,22 @@ class Method(ABC):
                 outcomes.append(error)
         return outcomes
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of a client's message to the server in the next round.
 
-        A client whose message does not have the form is left out of the round. By default a method that `averages`
-        gets the form of the model's tensors and of the fact `n`; for others it is None, and the message only has to be
-        finite.
+        A client whose message does not have the form is left out of the round. The default is for a method that
+        `averages`: the form of the model's tensors and of the fact `n`.
 
         Args:
             server: the state before the round.
             client: the client's id.
             samples: number of training samples of the client.
+
+        Raises:
+            MethodError: the method averages no models, and does not say it.
         """
         if not self.averages:
-            return None
+            raise MethodError(f"method {self.name!r} does not say what its clients send: give it a `declared`")
         if self._model_forms is None or self._model_forms[0] is not server:  # the same for every client of a round
             self._model_forms = (server, forms_like(server.model))
         return MessageForm(self._model_forms[1], {"n": exactly(samples)})
@@ -574,14 +576,6 @@ class Method(ABC):
         Raises:
             MethodError: samples have no cluster: each client keeps its own model, the number of clusters is not known,
                 or the method learns from labels.
-        """
-        return None
-
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the first group of layers of the frozen `model.encoder` makes of all samples judged, (n, d).
-
-        Returns:
-            None, the default: the method has no frozen encoder, or keeps no such features.
         """
         return None
 

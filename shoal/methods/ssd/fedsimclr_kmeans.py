@@ -153,7 +153,7 @@ class FedSimCLRKMeans(FedSimCLR):
         network = {} if client in server.facts.get("have", ()) else network_tensors(server.model)
         return Message(network | {name: t for name, t in server.model.items() if name.startswith(OF_KMEANS)}, facts)
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare weights while the encoder is trained; then moments, local centres, or sums."""
         step = self.next_step(server)
         if step == "train":
