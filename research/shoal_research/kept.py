@@ -56,7 +56,7 @@ class MeasuredCell:
         seed: of the run; None for numbers of all seeds together.
         commit: that measured it.
         metrics: by name, in the unit of the study.
-        words: on the run, such as the method that was chosen for it.
+        words: on the run, such as the method that was chosen for it; written by earlier code alone.
         run: its name in the home that measured it; empty for a simulated or a kept cell.
     """
 

@@ -314,8 +314,7 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
         for seed, metrics, run in zip(group.seeds, group.metrics, group.runs, strict=True):
             made = measurement(run.lineage().environment, day(run.status().updated))
             further = derived_at(table, group, seed)
-            words = function(study, study.describe)(run) if study.describe else None
-            one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, words, run.name)
+            one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, run=run.name)
             new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
     return new
 
