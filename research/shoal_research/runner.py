@@ -32,6 +32,7 @@ from shoal.sweeps.sweep import RunFailed, open_sweep, without_registration
 from shoal_research.cells import Cell, cells
 from shoal_research.claims import JudgedClaim, judge
 from shoal_research.definition import Study, StudyError, function, load_study, studies_of
+from shoal_research.figures import rounds_of
 from shoal_research.kept import (
     CELLS,
     CHANGED,
@@ -357,9 +358,6 @@ def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:
 
 
 def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """Return a metric over rounds, the mean over runs: columns round and the metric."""
-    tables = [run.table("rounds") for run in runs]
-    curves = [table[["round", metric]] for table in tables if metric in table]
-    if curves:
-        return pd.concat(curves).groupby("round", as_index=False).mean()
-    return pd.DataFrame()
+    """Return a metric over rounds, the mean over runs: columns round and the metric; empty where no run has it."""
+    curve = rounds_of([run.table("rounds") for run in runs], metric)
+    return curve if curve.empty else curve.groupby("round", as_index=False).mean()
