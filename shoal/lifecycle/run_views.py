@@ -6,24 +6,20 @@ makes only the views that are missing or out of date. A view that fails does not
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.attempts import attempt
 from shoal.review.results.views import (
     FIGURES,
-    drop_damaged_figures,
-    keep_figures,
-    keep_source,
-    report_is_whole,
+    REPORT,
+    damaged_files,
+    is_whole,
+    keep_view,
     source_of_figures,
     source_of_report,
-    sources,
 )
-
-REPORT = "the report"
 
 
 def make_figures(run: RunFolder) -> bool:
@@ -32,10 +28,11 @@ def make_figures(run: RunFolder) -> bool:
     Returns:
         Whether all of them were there already.
     """
-    drop_damaged_figures(run)
     source = source_of_figures(run)
-    if sources(run).get(FIGURES) == source:
+    if is_whole(run, FIGURES, source):
         return True
+    for path in damaged_files(run, FIGURES):
+        path.unlink(missing_ok=True)
     from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
     from shoal.review.pages.embedding_figure import draw_embedding
     from shoal.review.pages.figures import draw_figures
@@ -46,9 +43,9 @@ def make_figures(run: RunFolder) -> bool:
         "contact sheets": draw_cluster_sheets,
     }
     for what, draw in draws.items():
-        if attempt(run, what, partial(draw, run)) is None:
+        if not succeeds(run, what, draw):
             source = ""  # so that they are drawn again when the run is resumed
-    attempt(run, "the digests of figures", partial(keep_figures, run, source))
+    succeeds(run, "the digests of figures", lambda run: keep_view(run, FIGURES, source))
     return False
 
 
@@ -59,15 +56,26 @@ def make_report(run: RunFolder, *, fresh: bool = True) -> None:
         run: the run's folder.
         fresh: whether the figures are those of the report that is there.
     """
-    if fresh and report_is_whole(run) and sources(run).get(REPORT) == source_of_report(run):
+    if fresh and is_whole(run, REPORT, source_of_report(run)):
         return
 
-    def write() -> Path:
+    def write(run: RunFolder) -> None:
         from shoal.review.pages.report import write_report
 
-        page = write_report(run)
-        # Computed after writing: a part that the report leaves out is an event, which the report shows.
-        keep_source(run, REPORT, source_of_report(run))
-        return page
+        write_report(run)
+        keep_view(run, REPORT, source_of_report(run))
 
-    attempt(run, REPORT, write)
+    succeeds(run, "the report", write)
+
+
+def succeeds(run: RunFolder, what: str, make: Callable[[RunFolder], object]) -> bool:
+    """Return whether a view can be made; where it fails, log one event that says what is missing and why."""
+    try:
+        make(run)
+    except Exception as error:  # of any kind: a view that fails must not stop the run
+        message = f"{what} left out: {type(error).__name__}: {short_text(error)}"
+        with contextlib.suppress(ShoalError):  # on a full disk no event can be written
+            if all(event.message != message for event in run.events()):
+                run.event("not_shown", message=message)
+        return False
+    return True

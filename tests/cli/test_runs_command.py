@@ -161,7 +161,10 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
 def test_what_clusters_and_features_are_known_by() -> None:
     features = {"alignment": 0.4, "knn": 0.9, "clusters_used": 4.0}
     assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=False) == ("acc", 0.6)
-    assert main_score({"stability": 0.9, "neighbour_agreement": 0.8}, of_features=False) == ("neighbour_agreement", 0.8)
+    assert main_score({"purity": 0.9, "neighbour_agreement": 0.8}, of_features=False) == (
+        "neighbour_agreement",
+        0.8,
+    )
     assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=True) == ("probe", 0.95)
     assert main_score({**features, "acc": 0.6}, of_features=True) == ("knn", 0.9)
     assert main_score({"perplexity": 80.0}, of_features=True) == ("perplexity", 80.0)

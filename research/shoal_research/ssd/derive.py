@@ -121,7 +121,7 @@ def of_server(opened: OpenedRun, method: SSD, checkpoint: Checkpoint) -> float:
 
 def judged_network(method: SSD, checkpoint: Checkpoint) -> torch.nn.Module:
     """Return the network that a run is judged by, in eval mode."""
-    network = method.network()
+    network: torch.nn.Module = method.network()
     load(network, checkpoint.judged.model)
     network.eval()
     return network

@@ -5,6 +5,7 @@ alphabetical order: these names put scores before what a run costs.
 
     privacy/epsilon_sent ...      privacy budget spent
     score/acc  score/nmi ...      scores of the last evaluation
+    site/bytes_up A ...           what site A sent and got, and its seconds, where samples lie at sites
     structure/balance ...         sizes and number of clusters
     time/round ...                seconds of the parts of a round
     traffic/bytes_up ...          bytes sent
@@ -19,13 +20,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -87,6 +89,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
     if first > last:
         return
     names = names_of_clients(run, settings)
+    sites = run.lineage().sites if settings.tracking.clients else {}
     lost = lost_rounds(run)
     metrics = []
     for round in range(first, last + 1):
@@ -97,7 +100,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
                 continue  # the run's tables do not have it either
             raise
         stamp = int(manifest.finished_at * 1000)
-        values = {**round_metrics(manifest), **client_losses(manifest, names)}
+        values = {**round_metrics(manifest), **client_losses(manifest, names), **costs_of_sites(manifest, sites)}
         metrics += [Metric(name, value, stamp, round) for name, value in values.items()]
     client.log_batch(logged.info.run_id, metrics=metrics)
     # Last: after a kill before it the same metrics are logged again, and MLflow keeps equal ones once.
@@ -156,6 +159,23 @@ def client_losses(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
         for client, loss in losses.items()
         if loss is not None and not math.isnan(loss)
     }
+
+
+def costs_of_sites(manifest: Manifest, sites: Mapping[str, SiteVersion]) -> dict[str, float]:
+    """Return what each site sent and got in a round, in bytes, and its seconds.
+
+    Args:
+        manifest: of the round.
+        sites: of the run, by name; empty: nothing is logged about single sites.
+    """
+    if manifest.record is None:
+        return {}
+    costs = {}
+    for name, site in sites.items():
+        rows = [row for row in manifest.record.clients if row.client in site.clients]
+        for cost in ("bytes_up", "bytes_down", "seconds"):
+            costs[f"site/{cost} {allowed_name(name)}"] = float(sum(getattr(row, cost) for row in rows))
+    return costs
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.cells import cell_len
 
-from shoal.review.results.fonts import drawable, families
+from shoal.core.errors import escaped
+from shoal.review.results.fonts import families
 
 COLUMNS = 10
 MIN_SIDE = 48
@@ -87,7 +88,7 @@ def contact_sheet(title: str, lines: Sequence[str], blocks: Sequence[Block], col
     figure = Figure(figsize=(canvas.shape[1] / _DPI, canvas.shape[0] / _DPI), dpi=_DPI)
     figure.figimage(canvas, origin="upper")
     for text, size, colour, left, base, end in texts:
-        short = fit_text(drawable(text), int((end - left) / (size * _LETTER_WIDTH)))
+        short = fit_text(escaped(text), int((end - left) / (size * _LETTER_WIDTH)))
         style: dict[str, Any] = {"fontsize": size, "color": colour, "fontfamily": families(), "parse_math": False}
         figure.text(left, len(canvas) - base, short, transform=None, **style)  # without one, points are pixels
     return figure

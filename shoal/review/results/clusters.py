@@ -6,7 +6,7 @@
     centres.safetensors  the centres (c, d), where clusters are defined by centres
     features.safetensors some rows of the table, and the model's features of them (`shoal.methods.scores.shown`)
 
-Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
+The final state is judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
 written last: without it, or with another state's digest in it, the table is made again when the run is resumed.
 """
 
@@ -32,7 +32,7 @@ from shoal.data.sets.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Call, Failed
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.checkpoint import has_server, load_index, rounds_done
+from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import (
     StoreError,
     check_digest,
@@ -55,7 +55,7 @@ from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import Comparison
-from shoal.methods.scores.quality import size_shares, stability
+from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.verdict import Verdict, verdict_of
 from shoal.review.results.stable_names import NIGHT, NamedTable, StableNames, first_names, names_after, with_names
@@ -69,7 +69,6 @@ QUALITY = (
     "neighbour_agreement",
     "site_nmi",
     "silhouette",
-    "stability",
     "smallest_cluster",
     "largest_cluster",
     "empty_clusters",
@@ -123,7 +122,6 @@ class ClusterFacts:
 
     Args:
         round: the last round, after which the clusters are those of the table.
-        compared_with_round: the round that `stability` compares them with; None where no other state is kept.
         weights_sha256: digest of the state after the last round.
         clusters: how many there are, empty ones included.
         confidence: what the column of that name holds: `margin` where there are centres, else `probability`.
@@ -139,7 +137,6 @@ class ClusterFacts:
     """
 
     round: int
-    compared_with_round: int | None
     weights_sha256: str
     clusters: int
     confidence: str
@@ -191,15 +188,12 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
 
 
 def assign_and_write(run: RunFolder, round: int, call: Call) -> None:
-    """Have a worker find the clusters under the last two states that are kept, and write those of the last one.
+    """Have a worker find the clusters under the state of the last round, and write them.
 
     Raises:
         MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
     """
-    states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
-    # One after the other: workers that share no file system with this machine keep one state at a time.
-    answers = {r: assign_samples(run, r, call, judge=r == round) for r in reversed(states)}
-    write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
+    write_clusters(run, round, assign_samples(run, round, call))
 
 
 def has_clusters(run: RunFolder) -> bool:
@@ -241,7 +235,7 @@ def keep_facts_digest(run: RunFolder) -> None:
         run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
-def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
+def assign_samples(run: RunFolder, round: int, call: Call) -> Assigned:
     """Have a worker find the clusters of all samples under the state of a round, once more if the worker is lost.
 
     Raises:
@@ -251,7 +245,7 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
     clients: tuple[ClientFiles, ...] = ()
     if METHODS[run.settings().method.name].evaluation_reads_memory:
         clients = load_index(run, round).clients()
-    request = Assign(run.path, round, paths.server, clients, judge)
+    request = Assign(run.path, round, paths.server, clients)
     try:
         answer = call(request)
     except WorkerLost:
@@ -262,13 +256,13 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
     return answer
 
 
-def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
+def write_clusters(run: RunFolder, round: int, found: Assigned) -> None:
     """Write table, centres, features to draw and facts from what a worker slot found.
 
     Args:
         run: the run's folder.
-        found: the answer for the last round, with `silhouette`.
-        assignments: clusters int (n,) under the states that are kept, by round.
+        round: the last round.
+        found: the answer for it.
     """
     status = run.status()
     prepared = open_prepared(run.folder_of("data"))
@@ -288,10 +282,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
             save_tensors(run.path / file, tensors, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
     quality: dict[str, float | None] = {"silhouette": found.silhouette}
-    *earlier, last = sorted(assignments)
     assert status.weights_sha256 is not None, "the run is finished"
-    if earlier:
-        quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
     quality |= size_shares(np.bincount(found.cluster, minlength=found.clusters))
     confidence = "margin"
     if found.centres is None:
@@ -302,8 +293,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     if found.comparison is not None:
         quality |= found.comparison.numbers
     facts = ClusterFacts(
-        round=last,
-        compared_with_round=earlier[-1] if earlier else None,
+        round=round,
         weights_sha256=status.weights_sha256,
         clusters=found.clusters,
         confidence=confidence,

@@ -43,7 +43,7 @@ EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
 IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, parts=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
 SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True, part=1, parts=3)
-ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS, judge=False)
+ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS)
 DONE = {
     "client": 3,
     "samples": 40,

@@ -15,7 +15,7 @@ from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.scores.evaluation import features_only
-from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, stability
+from shoal.methods.scores.quality import MAX_SAMPLES, silhouette
 
 
 def quarters(x):
@@ -125,13 +125,3 @@ def test_silhouette_draws_where_there_are_many():
 def test_silhouette_is_absent_where_it_is_not_defined(cluster):
     assert silhouette(np.eye(3), np.array(cluster), np.random.default_rng(0)) is None
     assert silhouette(np.full((4, 2), np.nan), np.array([0, 0, 1, 1]), np.random.default_rng(0)) is None
-
-
-def test_stability():
-    rng = np.random.default_rng(0)
-    before = rng.integers(0, 4, 2000)
-    assert stability(before, (before + 1) % 4) == 1  # the same groups under other numbers
-    assert abs(stability(before, rng.integers(0, 4, 2000))) < 0.02
-    assert stability(np.zeros(9, int), np.ones(9, int)) is None  # a collapsed model is not stable, but empty of sense
-    half = np.where(rng.random(2000) < 0.5, before, rng.integers(0, 4, 2000))
-    assert 0.1 < stability(before, half) < 0.9

@@ -19,6 +19,7 @@ from shoal.engine.settings.run_settings import flatten, make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import load_server
+from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
@@ -28,7 +29,7 @@ from shoal.review.mlflow_log import rounds as mlflow_rounds
 from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
-from shoal.review.mlflow_log.rounds import client_losses, metric_name, names_of_clients
+from shoal.review.mlflow_log.rounds import client_losses, costs_of_sites, metric_name, names_of_clients
 from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
@@ -195,6 +196,17 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     drive(run)
     history = client_of(home).get_metric_history(run.status().tracking.mlflow_run, "score/acc")
     assert [m.step for m in history] == [1, 2]
+
+
+def test_costs_are_told_by_site(small: Make) -> None:
+    run = straight(small(rounds=1))
+    sites = {"north": SiteVersion("", (0, 2)), "a:b/c": SiteVersion("", (1,))}
+    costs = costs_of_sites(load_manifest(run, 1), sites)
+    rows = run.table("clients").query("client in (0, 2)")
+    assert costs["site/bytes_up north"] == rows["bytes_up"].sum() > 0
+    assert costs["site/seconds north"] == pytest.approx(rows["seconds"].sum())
+    assert costs["site/bytes_down a:b_c"] > 0
+    assert costs_of_sites(load_manifest(run, 1), {}) == {}
 
 
 def test_losses_are_told_of_few_clients(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
