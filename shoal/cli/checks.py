@@ -7,7 +7,6 @@ import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import requests
 import torch
