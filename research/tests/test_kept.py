@@ -33,6 +33,7 @@ from shoal_research.label_free.sites import RESULTS as SITES
 BY_SITE = RESULTS / "label_free_by_site.json"
 GROUPS = RESULTS / "label_free_groups.json"
 NOISE = RESULTS / "private_clusters.json"
+POOL = RESULTS / "neighbour-pool-cpu.json"
 CONTROL = RESULTS / "cfcl_control.json"
 """Kept of measurements that are over."""
 SERVER_READS = RESULTS / "server_reads.json"
@@ -62,7 +63,8 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             assert len({(*cell.place, cell.commit) for cell in cells.cells}) == len(cells.cells)
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
-    others = {TUNING, BY_SITE, GROUPS, SITES, CONTROL, SERVER_READS, NOISE, LANDMARK_OFFSETS}
+    assert len(load_kept("neighbour-pool", "cpu").cells) > 100, "of a study that is over"
+    others = {TUNING, BY_SITE, GROUPS, SITES, POOL, CONTROL, SERVER_READS, NOISE, LANDMARK_OFFSETS}
     assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
