@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import out, say, table_of
-from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Round, Why
+from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -126,15 +126,11 @@ def enroll(
     client: Annotated[
         str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
     ],
-    give: Annotated[
-        int | None, typer.Option(min=0, help="node of the client's path whose model is written; by default its leaf")
-    ] = None,
     validation: Annotated[
         float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to judge each node's model")
     ] = 0.2,
     limit: Annotated[int | None, typer.Option(min=2, help="largest number of samples of a prepared set to use")] = None,
     out_file: OutFile = None,
-    round: Round = None,
     any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
@@ -147,7 +143,7 @@ def enroll(
 
     run = RunFolder.find(name, places.runs(), unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
-    place = find_place(run, data, give, out_file, round)
+    place = find_place(run, data, out_file)
     if as_json:
         print(json.dumps(record_to_json(place)))
         return
@@ -156,7 +152,5 @@ def enroll(
         similarities = ", ".join(f"{node}: {value:+.3f}" for node, value in step.similarities.items())
         rows.append((step.node, similarities, step.accuracy))
     out.print(table_of(("node", "nearest update of each branch", "validation accuracy"), rows))
-    if round is not None:
-        say(f"with the state after round {place.round}")
     say(f"cluster {place.cluster} with clients {', '.join(map(str, place.clients))}")
-    say(f"model of node {place.given}: {place.model}")
+    say(f"its model: {place.model}")
