@@ -58,6 +58,6 @@ def noise_sentence(result: SearchResult) -> str:
     if equals := result.level_with_best():
         level = f"as good as the best by that measure are trials {', '.join(str(trial.number) for trial in equals)}"
     return (
-        f"From seed to seed scores differ by {noise.deviation:.2g} (standard deviation, {noise.seeds} seeds of "
-        f"{noise.trials} trials): two trials closer than {noise.difference:.2g} cannot be told apart; {level}."
+        f"Two trials whose scores are closer than {noise:.2g}, twice the standard error of a difference from seed to "
+        f"seed, cannot be told apart; {level}."
     )
