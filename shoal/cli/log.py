@@ -27,8 +27,7 @@ def log(
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
-    from shoal.review.results.listed_run import UNREADABLE
-    from shoal.review.results.run_list import listed_runs
+    from shoal.review.results.runs import UNREADABLE, listed_runs
 
     if bool(names) == every:
         raise ShoalError("no run is named: name runs, or give --all for every finished run")

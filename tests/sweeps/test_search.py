@@ -19,7 +19,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import INTERRUPTED
-from shoal.review.results.run_list import listed_runs
+from shoal.review.results.runs import listed_runs
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.search.result import SearchResult
 from shoal.sweeps.search.runner import open_search, run_search
