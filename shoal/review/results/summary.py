@@ -102,39 +102,29 @@ def progress_in_words(run: RunFolder, result: RunResult) -> str:
 def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
     """Return the outcome in one sentence."""
     state = f"It {'' if result.status == FINISHED else 'is '}{progress_in_words(run, result)}"
-    parts = []
-    for number in numbers:
-        if number.name.startswith("cluster"):
-            parts.append(f"{number.value} {number.name} {number.about}".strip())
-        else:
-            parts.append(f"{number.name} {number.value}")
-    if not parts:
-        return f"{state}."
-    return f"{state}: {', '.join(parts)}."
+    parts = [
+        f"{number.value} {number.name} {number.about}".strip()
+        if number.name.startswith("cluster")
+        else f"{number.name} {number.value}"
+        for number in numbers
+    ]
+    return f"{': '.join(filter(None, (state, ', '.join(parts))))}."
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     """Return how many clusters have samples, and how many; else what the method counted; empty where it has none."""
     facts = cluster_facts(run)
-    table = read_clusters(run, ["cluster", "part"])
+    table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        unused = facts.clusters - len(sizes)
-        smallest = int(sizes.min())
-        largest = int(sizes.max())
-        sizes_in_words = f"of {counted(largest, 'sample')} each"
-        if smallest < largest:
-            sizes_in_words = f"of {smallest:,} to {largest:,} samples"
-        if (table["part"] != "train").any():
-            sizes_in_words += " with those of the test part"
-        if unused:
+        sizes_in_words = f"of {sizes.min():,} to {sizes.max():,} samples"
+        if unused := facts.clusters - len(sizes):
             sizes_in_words += f"; {unused} of {facts.clusters} are empty"
         return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
-    for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
+    for name, ending in (("clusters_used", ""), ("clusters", " of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            head, _, rest = what.partition(" ")
-            return (Number(f"{count}", f"{plural(count, head)} {rest}".strip()),)
+            return (Number(f"{count}", f"{plural(count, 'cluster')}{ending}"),)
     return ()
 
 

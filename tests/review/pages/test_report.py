@@ -99,7 +99,7 @@ def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     assert names == ["clusters" if len(sizes) > 1 else "cluster", "ACC", "NMI", "sent", "time"]
     values = [number.value for number in summary.numbers]
     assert values[:3] == [str(len(sizes)), f"{last['acc']:.3f}", f"{last['nmi']:.3f}"]
-    assert f"of {sizes.min()} to {sizes.max()} samples with those of the test part" in summary.outcome
+    assert f"of {sizes.min()} to {sizes.max()} samples" in summary.outcome
     assert summary.outcome.startswith("It finished after 2 rounds: ")
     moved = digits_run.table("rounds")[["bytes_up", "bytes_down", "bytes_d2d"]].sum().sum()
     assert values[3] == f"{moved / 1e6:.1f} MB"
