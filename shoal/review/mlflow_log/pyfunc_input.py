@@ -78,7 +78,7 @@ def without_clients(request: Any) -> tuple[Any, np.ndarray | None]:
     table = _table(request)
     if not isinstance(table, pd.DataFrame) or CLIENT not in table:
         return request, None
-    return table.drop(columns=CLIENT), table[CLIENT].fillna("").map(str).to_numpy(str)
+    return table.drop(columns=CLIENT), np.array([str(name) for name in table[CLIENT].fillna("")], dtype=str)
 
 
 def _table(request: Any) -> Any:
