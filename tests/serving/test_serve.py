@@ -296,9 +296,7 @@ def test_what_is_open_is_said() -> None:
     for near in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         assert exposure_warnings(near, 4200, 5000) == []
     said = "\n".join(exposure_warnings("0.0.0.0", 4200, 5000))
-    assert (
-        "open on 0.0.0.0, port 4200 (Prefect) and 5000 (MLflow): everybody with the password can" in said
-    )
+    assert "open on 0.0.0.0, port 4200 (Prefect) and 5000 (MLflow): everybody with the password can" in said
     page = (ROOT / "docs" / "prefect.md").read_text()
     assert "## On other addresses" in page
     assert "On other addresses" in said

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
-from shoal.methods.scores.metrics import DESCRIBED
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_data import run_data
@@ -34,7 +33,7 @@ class Number:
     Attributes:
         value: as it is shown, with its unit.
         name: what it is, in a word or two.
-        about: what a reader must know to judge it; may be empty.
+        about: what else a reader must know; may be empty.
     """
 
     value: str
@@ -66,7 +65,7 @@ def summary_of(run: RunFolder) -> Summary:
     result = run_result(run)
     clusters = clusters_found(run, result)
     scores = scores_of(result)
-    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
+    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
     return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
 
 
@@ -131,26 +130,13 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
 def scores_of(result: RunResult) -> tuple[Number, ...]:
     """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
-    return tuple(
-        Number(
-            f"{values[name]:.3f}",
-            IN_WORDS.get(name, name.replace("_", " ")),
-            DESCRIBED[name].words if name in DESCRIBED else "",
-        )
-        for name in score_names(result)
-    )
-
-
-def score_names(result: RunResult) -> list[str]:
-    """Return the names of the most telling scores that a run has, as in its tables."""
-    return [name for name in SCORES if name in result.metrics or name in result.quality][:MAX_SCORES]
+    names = [name for name in SCORES if name in values][:MAX_SCORES]
+    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names)
 
 
 def bytes_sent(moved: Mapping[str, int]) -> Number:
-    """Return all bytes that were sent, and the share of each way."""
-    ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
-    parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
-    return Number(size(sum(moved.values())), "sent", ", ".join(parts))
+    """Return all bytes that were sent."""
+    return Number(size(sum(moved.values())), "sent")
 
 
 def size(count: float) -> str:
