@@ -115,7 +115,7 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
         told = True
     if facts is not None and told and getattr(settings.method, "sites", "centre") != "centre":
         change = "sites=centre"
-        if facts.data.kind == "image" and settings.method.representation != "light":
+        if facts.data.spec.kind == "image" and settings.method.representation != "light":
             change = "representation=light"
         return NextStep(
             "Clients seem to differ by light, stain or an offset. Take that away, and see whether the clusters stay.",

@@ -142,7 +142,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
         raise RunError(f"cluster {cluster} of run {run.name} is empty: choose another one")
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
-    kind = "image" if facts.data.embedded else facts.data.kind
+    kind = "image" if facts.data.embedded else facts.data.spec.kind
     return Explained(run, cluster, len(rows), len(table), tuple(about(rows)), clients, shown, kind)
 
 
