@@ -316,14 +316,12 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
             further = derived_at(table, group, seed)
             words = function(study, study.describe)(run) if study.describe else None
             one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, words, run.name)
-            of_all = MeasuredCell(*group.place_of(None), made.commit, derived_at(table, group, None))
-            both = (one, of_all) if of_all.metrics else (one,)
-            new = new.with_cells(MeasuredCells(study.name, scale, (made,), both))
+            new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
     return new
 
 
-def derived_at(table: Table, group: Group, seed: int | None) -> dict[str, float]:
-    """Return the derived numbers of a group for a seed, or those of all seeds together, by metric."""
+def derived_at(table: Table, group: Group, seed: int) -> dict[str, float]:
+    """Return the derived numbers of a group for a seed, by metric."""
     return {
         metric: values[seed]
         for (row, column, metric), values in table.items()

@@ -29,13 +29,14 @@ from shoal_research.kept import (
     study_folder,
     write_cells,
 )
-from shoal_research.label_free.by_site import RESULTS as BY_SITE
 from shoal_research.label_free.calibrate import FILE as TUNING
-from shoal_research.label_free.groups import RESULTS as GROUPS
 from shoal_research.label_free.landmark_offsets import RESULTS as LANDMARK_OFFSETS
 from shoal_research.label_free.sites import RESULTS as SITES
-from shoal_research.server_reads.noise import FILE as NOISE
 
+BY_SITE = RESULTS / "label_free_by_site.json"
+GROUPS = RESULTS / "label_free_groups.json"
+NOISE = RESULTS / "private_clusters.json"
+"""Kept of measurements that are over."""
 CONTROL = RESULTS / "cfcl_control.json"
 """What `shoal_research.benchmarks.cfcl_control` measured."""
 SERVER_READS = RESULTS / "server_reads.json"

@@ -78,7 +78,7 @@ def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> No
 
 def show_left_out(found: Predicted) -> None:
     """Print which images were skipped, and which files, rows and columns were adapted or left out, to stderr."""
-    from shoal.cli.intake_table import print_intake
+    from shoal.cli.data_tables import print_intake
     from shoal.data.intake.images import listing
 
     if found.skipped:

@@ -21,7 +21,7 @@ from shoal.data.sets.sources import MIRROR_VARIABLE
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import write_atomic
-from shoal.engine.store.shared_temp import user_name
+from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.experiments import experiment_of, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch

@@ -29,7 +29,7 @@ class ModelSettings:
         "small-conv",
         "encoder network that maps a sample to its features; pixels: samples as they are, for methods that train none; "
         "pretrained: efficientnet-lite0, efficientnet-lite0-layers (those of middle layers too), timm:NAME, "
-        "torchvision:NAME (either also NAME@FILE), file:TORCHSCRIPT",
+        "timm:NAME@FILE, file:TORCHSCRIPT",
         choices=(*ENCODERS, PIXELS, *PRETRAINED),
         forms=NameForms(PATTERN, FORMS),
     )
@@ -54,32 +54,6 @@ class LocalSettings:
     proximal: float = setting(
         0.0, "FedProx's mu: weight of half the squared distance from the model that the round began with", ge=0
     )
-    decorrelation: float = setting(
-        0.0,
-        "FedDecorr's beta: weight of the squared correlations of the features' dimensions, against their collapse (the "
-        "paper: 0.1)",
-        ge=0,
-    )
-
-
-@dataclass(frozen=True)
-class ServerOptimiser:
-    """How the server moves its model by the clients' mean change (`shoal.methods.averaging.server_optimiser`)."""
-
-    name: Literal["none", "momentum", "adam", "yogi"] = setting(
-        "none",
-        "optimiser of the server: none (the clients' mean is the next model), momentum (FedAvgM), adam (FedAdam) or "
-        "yogi (FedYogi)",
-    )
-    lr: float = setting(0.0, "learning rate of the server; 0: 1 with momentum, 0.01 with adam and yogi", ge=0)
-    momentum: float = setting(0.9, "decay beta_1 of the first moment", ge=0, lt=1)
-
-    @property
-    def rate(self) -> float:
-        """The learning rate, with the default of the optimiser where `lr` is 0."""
-        if self.lr:
-            return self.lr
-        return 1.0 if self.name == "momentum" else 0.01
 
 
 @dataclass(frozen=True)
@@ -101,7 +75,6 @@ class AggregationSettings:
     clip: float = setting(
         0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
     )
-    server: ServerOptimiser = field(default_factory=ServerOptimiser)
 
     @property
     def is_mean(self) -> bool:
@@ -203,6 +176,6 @@ def check_trained_encoder(method: str, model: ModelSettings) -> None:
         raise MethodError(f"model.encoder: {error}") from error
     if not trainable:
         raise MethodError(
-            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, timm:NAME "
-            "or torchvision:NAME, either with @FILE for weights of your own (a network in TorchScript is never trained)"
+            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, or "
+            "timm:NAME, with @FILE for weights of your own (a network in TorchScript is never trained)"
         )

@@ -17,7 +17,7 @@ from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
-from shoal.models.network_copies import copy_all, copy_network, state_of
+from shoal.models.network_copies import copy_all, copy_network
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -155,7 +155,7 @@ def _minus_two(device: torch.device) -> Tensor:
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
     """Return a contiguous copy of the network's parameters and buffers, with `prefix` before their names."""
-    state = state_of(network)
+    state = network.state_dict(keep_vars=True)
     copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
     copy_all(copies, list(state.values()))
     return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}
@@ -164,7 +164,7 @@ def weights(network: nn.Module, prefix: str = "") -> Tensors:
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
     values = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    state = state_of(network)
+    state = network.state_dict(keep_vars=True)
     if state.keys() == values.keys() and all(state[name].shape == tensor.shape for name, tensor in values.items()):
         copy_all(list(state.values()), [values[name] for name in state])
     else:

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from shoal.methods.contract.base import Client, ClientError, Method, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.losses.decorrelation import decorrelation_term
 from shoal.methods.training.batch_statistics import has_batch_norm
 from shoal.methods.training.kept_steps import StepKeeper, StepRules
 from shoal.methods.training.local import build_optimiser
@@ -84,22 +83,13 @@ class GradientMethod(Method):
         """
 
     def whole_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """Return `step_loss` plus the terms of FedProx and FedDecorr that `local` asks for; arguments as there.
-
-        `local.proximal` adds FedProx's term, `local.decorrelation` FedDecorr's, on the features of all views together.
-        """
-        local = self.context.local
-        with model.keeping_features(local.decorrelation > 0) as kept:
-            loss, metrics = self.step_loss(model, parameters, batch, extra)
-        if local.proximal:
-            distance = squared_distance(parameters, extra)
-            loss = loss + local.proximal / 2 * distance
-            metrics = {**metrics, "proximal": distance.detach()}
-        if kept:
-            term = decorrelation_term(torch.cat(kept))
-            loss = loss + local.decorrelation * term
-            metrics = {**metrics, "decorrelation": term.detach()}
-        return loss, metrics
+        """Return `step_loss` plus FedProx's term, where `local.proximal` asks for it; arguments as there."""
+        proximal = self.context.local.proximal
+        loss, metrics = self.step_loss(model, parameters, batch, extra)
+        if not proximal:
+            return loss, metrics
+        distance = squared_distance(parameters, extra)
+        return loss + proximal / 2 * distance, {**metrics, "proximal": distance.detach()}
 
     def with_anchors(self, steps: LocalSteps) -> LocalSteps:
         """Return a client's steps with the initial parameters that FedProx's term needs, if `local.proximal` is set."""

@@ -5,6 +5,7 @@ alphabetical order: these names put scores before what a run costs.
 
     privacy/epsilon_sent ...      privacy budget spent
     score/acc  score/nmi ...      scores of the last evaluation
+    site/bytes_up A ...           what site A sent and got, and its seconds, where samples lie at sites
     structure/balance ...         sizes and number of clusters
     time/round ...                seconds of the parts of a round
     traffic/bytes_up ...          bytes sent
@@ -18,10 +19,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -65,13 +69,14 @@ def allowed_name(name: str) -> str:
     return re.sub(r"[^\w\-. :]", "_", name)
 
 
-def log_rounds(client: Any, logged: Any, run: RunFolder) -> None:
+def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> None:
     """Log the rounds that MLflow does not have yet.
 
     Args:
         client: an MlflowClient.
         logged: the MLflow run.
         run: the run's folder.
+        settings: of the run.
     """
     from mlflow.entities import Metric
 
@@ -79,6 +84,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder) -> None:
     last = last_round(run)
     if first > last:
         return
+    sites = run.lineage().sites if settings.tracking.clients else {}
     lost = lost_rounds(run)
     metrics = []
     for round in range(first, last + 1):
@@ -89,7 +95,8 @@ def log_rounds(client: Any, logged: Any, run: RunFolder) -> None:
                 continue  # the run's tables do not have it either
             raise
         stamp = int(manifest.finished_at * 1000)
-        metrics += [Metric(name, value, stamp, round) for name, value in round_metrics(manifest).items()]
+        values = {**round_metrics(manifest), **costs_of_sites(manifest, sites)}
+        metrics += [Metric(name, value, stamp, round) for name, value in values.items()]
     client.log_batch(logged.info.run_id, metrics=metrics)
     # Last: after a kill before it the same metrics are logged again, and MLflow keeps equal ones once.
     client.set_tag(logged.info.run_id, ROUNDS_LOGGED, str(last))
@@ -117,6 +124,23 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
     metrics = {metric_name(name): float(row[name]) for name in row if name not in ("round", "finished_at")}
     # A run's page lists metrics in the order in which they were logged first: scores, then what the round cost.
     return {name: value for name, value in sorted(metrics.items()) if not math.isnan(value)}
+
+
+def costs_of_sites(manifest: Manifest, sites: Mapping[str, SiteVersion]) -> dict[str, float]:
+    """Return what each site sent and got in a round, in bytes, and its seconds.
+
+    Args:
+        manifest: of the round.
+        sites: of the run, by name; empty: nothing is logged about single sites.
+    """
+    if manifest.record is None:
+        return {}
+    costs = {}
+    for name, site in sites.items():
+        rows = [row for row in manifest.record.clients if row.client in site.clients]
+        for cost in ("bytes_up", "bytes_down", "seconds"):
+            costs[f"site/{cost} {allowed_name(name)}"] = float(sum(getattr(row, cost) for row in rows))
+    return costs
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:

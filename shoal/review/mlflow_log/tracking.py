@@ -179,7 +179,7 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
     client = open_client(settings)
     logged = mlflow_run(client, run, settings, shown_uri(settings), artifact_folder(tracking_uri(settings)))
     run_id = str(logged.info.run_id)
-    log_rounds(client, logged, run)
+    log_rounds(client, logged, run, settings)
     if status != "RUNNING":
         log_quality(client, run_id, run)
         log_models(client, logged, run, settings, final=status == "FINISHED")

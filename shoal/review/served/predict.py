@@ -19,14 +19,13 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.array_files import is_array_file, open_array_file
+from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
 from shoal.data.intake.image_decoding import Unusable, decode
 from shoal.data.intake.images import Rejected, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import TableCoding, encode
 from shoal.data.intake.tables import read_table, separator_hint
-from shoal.data.intake.vector_values import float32_blocks
 from shoal.data.sets.csv_file import write_csv
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import DataSpec
@@ -432,12 +431,12 @@ def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
     spec = predictor.spec
     file = open_array_file(source)
     expected = int(np.prod(spec.shape))
-    if file.width != expected:
-        raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as {spec.name!r} has")
+    if file.x.shape[1] != expected:
+        raise DataError(f"{source} has vectors of {file.x.shape[1]} numbers, expected {expected}, as {spec.name!r} has")
     intake = Intake()
     parts = [predictor.assign_array(x.reshape(len(x), *spec.shape)) for x in float32_blocks(file)]
-    intake.see("rows", file.rows)
-    intake.take("rows", file.rows)
+    intake.see("rows", len(file.x))
+    intake.take("rows", len(file.x))
     table = pd.concat(parts, ignore_index=True)
     table["row"] = np.arange(len(table))
     return Predicted(table, [], intake=intake)

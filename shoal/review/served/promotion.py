@@ -18,7 +18,7 @@ from shoal.core.records import record_from_json
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import SETTINGS, RunError, RunFolder
 from shoal.engine.store.run_order import in_order
-from shoal.engine.store.shared_temp import user_name
+from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.champions import (
     APPROVED,
     PROMOTED,

@@ -16,8 +16,10 @@ from shoal.cli.checks import packages, stores
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import flatten, make_settings
+from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import load_server
+from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
@@ -26,7 +28,7 @@ from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
-from shoal.review.mlflow_log.rounds import metric_name
+from shoal.review.mlflow_log.rounds import costs_of_sites, metric_name
 from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
@@ -188,6 +190,17 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     drive(run)
     history = client_of(home).get_metric_history(run.status().tracking.mlflow_run, "score/acc")
     assert [m.step for m in history] == [1, 2]
+
+
+def test_costs_are_told_by_site(small: Make) -> None:
+    run = straight(small(rounds=1))
+    sites = {"north": SiteVersion("", (0, 2)), "a:b/c": SiteVersion("", (1,))}
+    costs = costs_of_sites(load_manifest(run, 1), sites)
+    rows = run.table("clients").query("client in (0, 2)")
+    assert costs["site/bytes_up north"] == rows["bytes_up"].sum() > 0
+    assert costs["site/seconds north"] == pytest.approx(rows["seconds"].sum())
+    assert costs["site/bytes_down a:b_c"] > 0
+    assert costs_of_sites(load_manifest(run, 1), {}) == {}
 
 
 def test_metrics_come_in_sections() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,8 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from PIL import Image
 
-from shoal.cli.promote import promote
-from shoal.cli.rollback import rollback
+from shoal.cli.model import promote, rollback
 from shoal.data.intake.own import read_folder
 from shoal.data.intake.own_store import store_batch
 from shoal.data.sets.prepare import prepare
@@ -233,9 +231,10 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "1"
     with pytest.raises(PromotionError, match="there is nothing to return to"):
         roll_back(NAME, places.runs())
-    promote(challenger.name, why="they are rare", as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["version"], found["before"], found["move"]["who"]) == ("2", "1", "anna")
+    promote(challenger.name, why="they are rare")
+    said = capsys.readouterr().out
+    assert f"models:/{NAME}/2 of run {challenger.name} is the champion" in said
+    assert f"before it was version 1; `shoal model rollback {NAME}` returns to it" in said
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
@@ -272,11 +271,11 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
 @pytest.mark.long
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     write_clients(tmp_path / "photos", each=2)
-    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0, by_hash=True)
+    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0)
     with pytest.raises(JudgingError, match=r"'photos' holds out \d samples, and a comparison needs at least 10"):
         compare(pair[1], pair[0], photos.folder, "auto", 0.01)
     write_clients(tmp_path / "more", each=12)
-    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more").batch, 0.4, 0, by_hash=True)
+    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more").batch, 0.4, 0)
     with pytest.raises(JudgingError, match=r"was trained on images of shape \(1, 8, 8\), and 'more' holds"):
         compare(pair[1], pair[0], more.folder, "auto", 0.01)
     settings = make_settings(merge(SMALL, {"tracking": {"register_as": "none"}}))
@@ -299,7 +298,7 @@ def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
                 draw(kind, rng).save(folder / client / f"{kind}-{name}{number}.png")
 
     def grown(onto: Any = None) -> Any:
-        return store_batch("photos", store, read_folder(folder, onto, grows=True).batch, 0.2, 0, onto, by_hash=True)
+        return store_batch("photos", store, read_folder(folder, onto, grows=True).batch, 0.2, 0, onto)
 
     for client in ("north", "south"):
         add(client, ("dark", "left", "right"), 20, "a")
