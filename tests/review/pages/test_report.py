@@ -119,7 +119,6 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     best = max(comparison.baseline_acc, key=comparison.baseline_acc.get)
     assert leading_baseline(comparison) == best
     assert in_words(best) in found.words
-    assert "try rounds=8" in found.words
     assert found.command == (
         f"shoal run --set data.name=digits --set data.limit=300 --set method.name=fedkmeans --set model.encoder={best}"
     )
