@@ -40,7 +40,7 @@ def promote(name: FinishedRun, why: Why = "") -> None:
 def rollback(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="a model in MLflow, or a run of it; by default the only one"),
+        typer.Argument(metavar="[MODEL]", help="a model in MLflow; by default the only one"),
     ] = None,
     why: Why = "",
 ) -> None:

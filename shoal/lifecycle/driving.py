@@ -116,9 +116,7 @@ def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     logged = runner.submit("log", "log to MLflow", lambda: log_run(run)).result()
     if logged:
         runner.submit("register", "register the model", lambda: register_model(run)).result()
-    if (
-        not logged or run.status().tracking != before
-    ):  # the report names the MLflow run, or says that MLflow does not answer
+    if not logged or run.status().tracking != before:  # which the report tells
         make_report(run)
         if logged:
             runner.submit("log", "log to MLflow", lambda: log_run(run)).result()

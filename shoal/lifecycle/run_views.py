@@ -1,7 +1,7 @@
 """The views of a finished run in the order in which they are made: figures, figure of features, contact sheets, report.
 
-views.json of the run remembers what figures were drawn from (`shoal.review.results.views`), so that a run that is resumed
-draws only those that are missing or out of date. A view that fails does not make the run fail.
+views.json of the run remembers what figures were drawn from (`shoal.review.results.views`), so that a run that is
+resumed draws only those that are missing or out of date. A view that fails does not make the run fail.
 """
 
 from __future__ import annotations
