@@ -167,9 +167,7 @@ def log_search(
     assert best.score is not None
     metrics = {f"trials/{state}": float(count) for state, count in result.counts().items()}
     metrics |= {f"importance/{allowed_name(setting)}": share for setting, share in importance.items()}
-    metrics |= {f"best/{metric_name(result.score)}": best.score, "best/trial": float(best.number)}
-    numbers = {setting: value for setting, value in best.values.items() if type(value) in (int, float)}
-    metrics |= {f"best/{allowed_name(setting)}": float(value or 0) for setting, value in numbers.items()}
+    metrics |= {f"best/{metric_name(result.score)}": best.score}
     values = "\n".join(f"- `{setting}`: {value_in_words(value)}" for setting, value in best.values.items())
     head = f"Search over {', '.join(definition.vary)} by {result.score}: {result.summary()}."
     summary = f"Best: trial {best.number} with {result.score} {best.score:.4f}\n\n{values}"
