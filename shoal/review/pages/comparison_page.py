@@ -72,25 +72,24 @@ def lines_of(results: Sequence[RunResult], *, comparable: bool) -> list[dict[str
         For each number its name, its meaning in words (may be empty), which direction is better, and for each run the
         text to show (empty where it has none) and whether that is the best.
     """
-    numbers = [shown_metrics(result) for result in results]
-    names = {name for scores in numbers for name in scores}
-    described = [metric.name for metric in METRICS if metric.name in names]
-    rows = [(name, DESCRIBED[name].words, DESCRIBED[name].better) for name in described]
-    rows += [(name, "", "neither") for name in sorted(names - set(described))]
-    for way, words in WAYS.items():
-        if any(result.bytes[way] for result in results):
-            rows.append((f"bytes_{way}", f"sent {words}", "lower"))
-    rows.append(("seconds", "of all rounds", "neither"))
-    costs = [{f"bytes_{way}": float(sent) for way, sent in result.bytes.items()} for result in results]
     lines = []
-    for name, words, better in rows:
-        values = [
-            {**scores, **cost, "seconds": result.seconds}.get(name)
-            for scores, cost, result in zip(numbers, costs, results, strict=True)
-        ]
+
+    def add(name: str, words: str, better: str, values: list[float | None]) -> None:
         texts = ["" if value is None else value_of(name, value) for value in values]
         best = best_of(values, better if comparable else "neither")
         lines.append({"name": name, "words": words, "better": better, "cells": list(zip(texts, best, strict=True))})
+
+    numbers = [shown_metrics(result) for result in results]
+    names = {name for scores in numbers for name in scores}
+    described = [metric.name for metric in METRICS if metric.name in names]
+    for name in described:
+        add(name, DESCRIBED[name].words, DESCRIBED[name].better, [scores.get(name) for scores in numbers])
+    for name in sorted(names - set(described)):
+        add(name, "", "neither", [scores.get(name) for scores in numbers])
+    for way, words in WAYS.items():
+        if any(result.bytes[way] for result in results):
+            add(f"bytes_{way}", f"sent {words}", "lower", [float(result.bytes[way]) for result in results])
+    add("seconds", "of all rounds", "neither", [result.seconds for result in results])
     return lines
 
 
