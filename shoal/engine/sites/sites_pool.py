@@ -200,7 +200,7 @@ class SitesPool:
         try:
             if "error" in told:
                 return SiteFailed(site, str(told["error"]), FailureCause(told.get("cause"))).answer
-            done = FinishedWork.from_json(told["done"])
+            done = record_from_json(FinishedWork, told["done"])
             if done.client != client or done.sha256.keys() != done.names or done.peers:
                 raise ValueError("it is not of this client")
             contents = {name: files[done.sha256[name]] for name in done.names - {done.memory}}
@@ -213,7 +213,7 @@ class SitesPool:
         private_folder(paths.work)
         for name, content in contents.items():
             write_atomic(paths.work / name, content, sync=False, mode=PRIVATE)
-        write_sealed(paths.done(client), done.to_json(), sync=False)
+        write_sealed(paths.done(client), record_to_json(done), sync=False)
         return done
 
     # --- judging --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
+from shoal.core.records import record_to_json
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.fixed_point import ATTEMPT, FEWEST_SUMMED, encoded
 from shoal.engine.messages.inspection import check_answer
@@ -219,7 +220,7 @@ class Worker:
             sha256={name: save_message(paths.work / name, message) for name, message in messages.items()},
             seconds=time.perf_counter() - began,
         )
-        write_sealed(paths.done(number), done.to_json(), sync=False)
+        write_sealed(paths.done(number), record_to_json(done), sync=False)
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
