@@ -78,7 +78,7 @@ def _json_value(value: Any) -> Any:
 
 
 @cache
-def _adapter(kind: type[Record]) -> TypeAdapter[Record]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

@@ -17,7 +17,6 @@ from shoal.engine.messages.wire import (
     Assign,
     Evaluate,
     Evaluated,
-    EvaluateShard,
     Failed,
     Recalibrate,
     Request,
@@ -40,9 +39,8 @@ CLIENTS = (
 )
 TRAIN = Train(RUN, 7, (*CLIENTS, ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
-IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, parts=3)
+IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, threads=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
-SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True, part=1, parts=3)
 ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS, judge=False)
 DONE = {
     "client": 3,
@@ -60,7 +58,7 @@ DONE = {
 
 @pytest.mark.parametrize(
     "request_",
-    [TRAIN, EVALUATE, IN_PARTS, RECALIBRATE, SEE, ASSIGN],
+    [TRAIN, EVALUATE, IN_PARTS, RECALIBRATE, ASSIGN],
 )
 def test_requests_travel_as_they_are(request_: Request) -> None:
     assert pickle.loads(pickle.dumps(request_)) == request_
