@@ -106,9 +106,7 @@ def _show_advice(name: str, classes: int | None) -> None:
     from shoal.lifecycle.advice import advise
 
     # Advice needs no number of clusters: it is left open.
-    method, clients = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
-    say(clients)
-    say(method.reason)
+    say(advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"])).reason)
     open_number = "" if classes else " --set model.clusters=auto"
     say(f"run: {shoal_command()} run --set data.name={name}{open_number}")
 
