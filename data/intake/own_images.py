@@ -92,8 +92,8 @@ def read_folder(
         _refuse_bare(folder, clients, taken, onto, left_out, notes)
     note_left_out(left_out, notes)
     if not taken:
-        return Arrivals(None, left_out, 0, notes)
-    return Arrivals(_batch(folder, taken, size, onto, options, notes), left_out, len(taken), notes)
+        return Arrivals(None, left_out, notes)
+    return Arrivals(_batch(folder, taken, size, onto, options, notes), left_out, notes)
 
 
 def _files(folder: Path, onto: Prepared | None, notes: Intake, *, grows: bool) -> tuple[list[str], list[Rejected]]:

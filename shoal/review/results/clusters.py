@@ -304,7 +304,7 @@ def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> Stable
     Args:
         run: the run's folder.
         table: its cluster table.
-        found: its clusters and their centres.
+        found: its clusters.
     """
     night = next((event for event in reversed(run.events()) if event.kind == NIGHT), None)
     if night is None:
@@ -319,7 +319,7 @@ def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> Stable
         message = f"the clusters of the champion {name} cannot be read, so that all clusters get new names: {error}"
         run.event("cluster_names_lost", level=WARNING, message=message)
         return StableNames(tuple(range(taken, taken + found.clusters)), taken + found.clusters)
-    return names_after(champion, table, found.clusters, found.centres, taken)
+    return names_after(champion, table, found.clusters, taken)
 
 
 def named_table(run: RunFolder) -> NamedTable:
@@ -332,11 +332,7 @@ def named_table(run: RunFolder) -> NamedTable:
     table = read_clusters(run, ("part", "sample", "file", "cluster"))
     if facts is None or table is None:
         raise StoreError(f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it")
-    tensors = read_cluster_tensors(run, CENTRES)
-    centres = None
-    if tensors is not None:
-        centres = tensors["centres"].numpy()
-    return NamedTable(run.name, table, facts.names or first_names(facts.clusters), centres)
+    return NamedTable(run.name, table, facts.names or first_names(facts.clusters))
 
 
 def first_free_name(run: RunFolder) -> int:

@@ -28,7 +28,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.registry import BUILT_IN as METHODS
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.scores.no_groups import Groups
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
@@ -235,12 +235,12 @@ def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None
     truth, found = table["label"].astype(int), table["cluster"]
     both = confusion_matrix(truth, found, labels=range(10))
     assert (counts == both[:, [int(name) for name in confused.columns]]).all()
-    scores = cluster_scores(truth.to_numpy(), found.to_numpy())
+    scores = table_scores(crossed(truth.to_numpy(), found.to_numpy()))
     assert np.trace(counts) / len(table) == pytest.approx(scores["acc"]), "matched clusters are not on the diagonal"
-    crossed = clusters_by_clients(table)
-    assert crossed is not None
-    assert crossed.columns == ["0", "1", "2", "3"]
-    assert sum(sum(row) for _, row in crossed.rows) == 300
+    by_clients = clusters_by_clients(table)
+    assert by_clients is not None
+    assert by_clients.columns == ["0", "1", "2", "3"]
+    assert sum(sum(row) for _, row in by_clients.rows) == 300
     dealt = labels_by_clients(digits_run)
     assert dealt is not None
     partition = load_partition(digits_run.folder_of("partition"))
