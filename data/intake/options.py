@@ -61,7 +61,9 @@ class AddOptions(WindowOptions):
     size: str | None = setting(None, "images: HEIGHTxWIDTH (default: the most common size, or that of the set)")
     on_bad: OnBad = setting("refuse", "images that cannot be read, are of no client, or do not fit the set")
     on_odd: OnOdd = setting("refuse", "images of another size")
-    labels: Path | None = setting(None, "images: CSV with the columns file and label")
+    labels: Path | None = setting(
+        None, "images: CSV with the columns file and label; with --append, labels of a set that has none yet"
+    )
     clients: Path | None = setting(None, "array: a table with a row for each vector that says which client has it")
     client_column: str = setting("client", "table, --clients or array: column that names the client of a row")
     label_column: str | None = setting(None, "table, --clients or array: column of labels (default: no labels)")
@@ -91,7 +93,7 @@ class AddOptions(WindowOptions):
             value = getattr(self, name)
             if value not in allowed:
                 raise DataError(f"{name} is {value!r}, expected one of {', '.join(filter(None, allowed))}")
-        if self.size is not None and not re.fullmatch(r"[0-9]{1,5}x[0-9]{1,5}", self.size):
+        if self.size is not None and not re.fullmatch(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", self.size):
             raise DataError(f"--size {self.size!r}: expected HEIGHTxWIDTH, such as 32x32")
 
     @property
