@@ -440,7 +440,7 @@ def clients_numbers(folder: Path) -> Opened:
 def a_message(folder: Path) -> Opened:
     """What is taken of a message whose facts no method declares can be kept in a file."""
     from shoal.engine.store.codec import tensor_bytes
-    from shoal.methods.contract.declared import fault
+    from shoal.methods.contract.declared import unfit
     from shoal.methods.contract.message import Message
 
     seed = _json({"n": 5, "counts": [1, 2.5], "about": {"step": "train", "deep": [[1], {"a": None}]}})
@@ -450,7 +450,7 @@ def a_message(folder: Path) -> Opened:
             facts = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(facts, dict) or fault(Message({}, facts), None):
+        if not isinstance(facts, dict) or unfit(Message({}, facts)):
             return None
         return tensor_bytes({}, facts)
 

@@ -118,7 +118,6 @@ class FedSimCLRKMeans(FedSimCLR):
     question = Question.IMAGES
     about = "Trains an encoder, then clusters its features over all clients."
     Settings = FedSimCLRKMeansSettings
-    shared_in_evaluation = "nothing"  # its last evaluation asks for the features of two models
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
@@ -153,7 +152,7 @@ class FedSimCLRKMeans(FedSimCLR):
         network = {} if client in server.facts.get("have", ()) else network_tensors(server.model)
         return Message(network | {name: t for name, t in server.model.items() if name.startswith(OF_KMEANS)}, facts)
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare weights while the encoder is trained; then moments, local centres, or sums."""
         step = self.next_step(server)
         if step == "train":

@@ -13,7 +13,7 @@ from shoal.core.streams import Streams
 from shoal.methods.contract.base import Method, MethodError, Prediction
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.scores.evaluation import features_only
 from shoal.methods.scores.quality import MAX_SAMPLES, silhouette
 
@@ -47,7 +47,7 @@ def held_out_images(world):
 def test_features_are_clustered_by_kmeans_with_a_margin(world):
     found = assign_samples(features_only(quarters), world.evaluation(), 4)
     truth = torch.cat((world.data.train_y, world.data.test_y))
-    assert cluster_scores(truth.numpy(), found.cluster.numpy())["acc"] == 1
+    assert table_scores(crossed(truth.numpy(), found.cluster.numpy()))["acc"] == 1
     means = torch.stack([found.features[found.cluster == k].mean(0) for k in range(4)])
     assert torch.allclose(found.centres, means, atol=1e-4)
     own = (found.features - found.centres[found.cluster]).norm(dim=1)

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from shoal.methods.clustering.federated_k_means import cluster_sums
 from shoal.methods.contract.base import Message, Update
 from shoal.methods.contract.declared import fault
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PROJECTION, clustered
 from tests.methods.conftest import ClientList
 
@@ -58,7 +58,7 @@ def test_clusters_are_those_of_k_means_on_all_features(world, method):
     pooled = KMeans(4, n_init=50, random_state=0).fit(h)
     assert states[-1].facts["inertia"][states[-1].facts["best"]] <= 1.02 * pooled.inertia_
     assert method.evaluate(states[-1], clients, world.evaluation())["acc"] == pytest.approx(
-        cluster_scores(torch.cat((world.data.train_y, world.data.test_y)).numpy(), found.cluster.numpy())["acc"]
+        table_scores(crossed(torch.cat((world.data.train_y, world.data.test_y)).numpy(), found.cluster.numpy()))["acc"]
     )
 
 

@@ -26,7 +26,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.starting import new_run
-from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.clustering import cluster_balance, crossed, table_scores
 from shoal.review.pages import report
 from shoal.review.pages.cluster_sheets import MAX_CERTAIN, MAX_UNSURE, by_certainty, draw_cluster_sheets
 from shoal.review.pages.contact_sheet import thumbnail
@@ -110,7 +110,7 @@ def test_a_set_without_file_names_has_labels_and_numbers(home: Path, small: Make
     assert table["client"].isna().equals(table["part"] == "test")
     # From the table alone: the scores that the last round was given.
     last = run.table("rounds").iloc[-1]
-    scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
+    scores = table_scores(crossed(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy()))
     assert scores == pytest.approx({name: last[name] for name in scores})
     assert cluster_balance(np.bincount(table["cluster"], minlength=10)) == pytest.approx(last["balance"])
 
@@ -135,7 +135,7 @@ def test_planted_label_maps_and_rotations_count(home: Path, small: Make) -> None
     groups = {"kind": "iid", "clients": 4, "transform": "label_swap", "groups": 2}
     run = judged(small(method={"name": "kmeans"}, partition=groups))
     table = table_of(run)
-    scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
+    scores = table_scores(crossed(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy()))
     assert scores["acc"] == pytest.approx(run_result(run).metrics["acc"])
     assert set(table["client"].dropna()) == {0, 1, 2, 3}, "K-means pools all data, and each sample still has its client"
 
