@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.errors import DataError
+from shoal.data.intake.copies import MIN_TRAIN
 from shoal.data.intake.folder_files import client_folders, find_images, one_spelling, spellings
-from shoal.data.intake.held_out import MIN_TRAIN
 from shoal.data.intake.image_decoding import CONVERTED
 from shoal.data.intake.images import (
     GREY_IN_COLOUR,

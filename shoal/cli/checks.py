@@ -1,4 +1,4 @@
-"""The checks of `shoal doctor`: packages, devices, data and servers."""
+"""The checks of `shoal doctor`: methods, devices, data and servers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 
 import requests
 import torch
-from packaging.requirements import Requirement
 
-from shoal.core.errors import ShoalError
-from shoal.data.sets.prepare import prepared_sets
-from shoal.data.sets.repair import damaged_sets, repair_sets
+from shoal.data.sets.prepare import damaged_sets, prepared_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
@@ -52,28 +47,9 @@ def checks() -> list[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Check Shoal, and that the packages it drives and trains with are there in versions that it supports."""
+    """Check Shoal and the methods of other packages."""
     shoal = shoal_version()
     yield Check("shoal", True, f"{shoal.in_words()}; sha256 {shoal.sha256}; Python {platform.python_version()}")
-    wanted = [Requirement(text) for text in metadata.requires("shoal") or ()]
-    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": "lead"})]
-    wrong = [check for check in map(_required, wanted) if not check.ok]
-    yield Check("packages", not wrong, f"{len(wanted) - len(wrong)} of {len(wanted)} as needed", "see the next lines")
-    yield from wrong
-    yield from _methods()
-
-
-def _required(wanted: Requirement) -> Check:
-    repair = f"pip install '{wanted.name}{wanted.specifier}'"
-    try:
-        version = metadata.version(wanted.name)
-    except metadata.PackageNotFoundError:
-        return Check(wanted.name, False, "not installed", repair)
-    return Check(wanted.name, wanted.specifier.contains(version, prereleases=True), version, repair)
-
-
-def _methods() -> Iterator[Check]:
-    """Check the methods of other packages."""
     for name, (package, number) in ADDED.packages.items():
         yield Check(f"method {name}", True, f"{package} {number}")
     for name, reason in ADDED.broken.items():
@@ -92,28 +68,17 @@ def machine() -> Iterator[Check]:
 
 
 def stores() -> Iterator[Check]:
-    """Check data, mirror, git and DVC."""
-    yield from _data_sets(places.store())
-    try:
-        mirror = Check("data mirror", True, str(places.mirror() or "not set: data sets are downloaded"))
-    except ShoalError as error:
-        mirror = Check("data mirror", False, str(error), "see the message")
-    yield mirror
+    """Check data, git and DVC: every byte of the stored sets is read."""
+    store = places.store()
+    yield Check("data sets", True, f"prepared: {', '.join(m.name for m in prepared_sets(store)) or 'none yet'}")
+    for name, wrong in damaged_sets(store, verify=True):
+        yield Check(f"data set {name}", False, wrong, "see the message")
     git = project_state(places.home())
     state = git.in_words() or "no commit of this project is known to git"
     repair = "`git init` and a first commit, for lineage to name it; where there is one, `git log` says what is wrong"
     yield Check("git", git.commit is not None, state, repair, optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
-
-
-def _data_sets(store: Path) -> Iterator[Check]:
-    """Read every byte of the stored sets, after a replacement that was cut short has been repaired."""
-    repaired = repair_sets(store)
-    sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
-    yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
-    for name, wrong in damaged_sets(store, verify=True):
-        yield Check(f"data set {name}", False, wrong, "see the message")
 
 
 def _embedded_store() -> Check:

@@ -53,7 +53,6 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
             "kmeans_rounds": 20,
             "components": 40,
             "whitening": 0.5,
-            "evenness": 0.0,
             "starts": 30,
         },
         "local": {"lr": 0.1},

@@ -104,7 +104,7 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
     """Say what a run would do: make it, which checks all of its settings, and remove it; or ask its sites."""
     from shoal.engine.settings.run_settings import load_settings
     from shoal.engine.sites.sites_pool import answers_to_plan
-    from shoal.lifecycle.preparing import transport
+    from shoal.lifecycle.preparing import gather, transport
     from shoal.lifecycle.starting import new_run
     from shoal.review.results.runs import remove_run
     from shoal.review.results.summary import task_sentence
@@ -113,6 +113,7 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
     if wanted.workers.runner == "sites":
         for answer in answers_to_plan(transport(), wanted):
             say(answer)
+        gather(wanted)  # what the sites have now, from which `dvc repro` begins
         return
     folder = new_run(wanted, partition)
     say(task_sentence(folder))

@@ -65,7 +65,7 @@ def runs(
 def show_runs(found: pd.DataFrame) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
     from shoal.engine.store.status import FAILED
-    from shoal.review.results.listed_run import UNREADABLE
+    from shoal.review.results.runs import UNREADABLE
 
     table = found.drop(columns=["why", "bytes"]).assign(seconds=found["seconds"].round().astype(int))
     table["MB on disk"] = (found["bytes"] / 1e6).round(1)

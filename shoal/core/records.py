@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -16,6 +16,9 @@ Record = TypeVar("Record")
 
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 """Pydantic's words for an entry that a dataclass does not have."""
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Makes the reader of a dataclass, once."""
 
 
 class BadRecord(ValueError):
@@ -75,11 +78,6 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _json_value(each) for key, each in value.items()}
     return value
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def _sentence(error: Any) -> str:

@@ -42,7 +42,7 @@ class NightSettings(Section):
         0.2,
         gt=0,
         le=0.5,
-        description="share of the new samples to hold out, by a hash of each, for the comparison of models",
+        description="share of each client's new samples to hold out for the comparison of models",
     )
     strange: float = Field(
         0.5,

@@ -190,7 +190,7 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     if batch is not None:
         if onto is not None:
             refuse_strange(batch, onto, night.strange, folder, what)
-        onto = store_batch(name, places.store(), batch, night.held_out, watched.settings.seed, onto, by_hash=True)
+        onto = store_batch(name, places.store(), batch, night.held_out, watched.settings.seed, onto)
         clients = counted(len(set(batch.client)), "client")
         message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}"
     elif onto is None:

@@ -17,10 +17,9 @@ from shoal.cli.runs import remove_runs, runs
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.results import run_list
+from shoal.review.results import runs as runs_list
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.review.results.run_list import listed_runs
-from shoal.review.results.runs import at_work, bytes_of, main_score, remove_run
+from shoal.review.results.runs import at_work, bytes_of, listed_runs, main_score, remove_run
 from tests.runs import stopped, straight
 
 Make = Callable[..., Any]
@@ -62,8 +61,7 @@ def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder])
     assert [run.state for run in found] == ["unreadable", "interrupted", "finished"]
     assert [run.method for run in found] == ["", "fedcc", "fedpnp"]
     assert found[2].rounds == 1
-    assert found[2].score is not None
-    assert found[2].score[0] == "acc"
+    assert found[2].metric == "acc"
     assert found[2].bytes == sum(p.stat().st_size for p in three[0].path.rglob("*") if p.is_file())
     assert "settings.yaml has been changed" in found[0].why
     text = told(runs)
@@ -151,8 +149,7 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
     """Not by the first number that a round had."""
     run = straight(small(method=method, rounds=4, evaluate={"every": 1}))
     [listed] = listed_runs(places.runs())
-    assert listed.score is not None
-    assert listed.score == (score, run_result(run).metrics[score])
+    assert (listed.metric, listed.score) == (score, run_result(run).metrics[score])
     shown = list(shown_metrics(run_result(run)))
     assert shown[:3] == ["acc", "purity", "nmi"] if score == "acc" else shown[0] == "acc"
     assert shown.index("alignment") > shown.index("acc")
@@ -161,7 +158,10 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
 def test_what_clusters_and_features_are_known_by() -> None:
     features = {"alignment": 0.4, "knn": 0.9, "clusters_used": 4.0}
     assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=False) == ("acc", 0.6)
-    assert main_score({"stability": 0.9, "neighbour_agreement": 0.8}, of_features=False) == ("neighbour_agreement", 0.8)
+    assert main_score({"purity": 0.9, "neighbour_agreement": 0.8}, of_features=False) == (
+        "neighbour_agreement",
+        0.8,
+    )
     assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=True) == ("probe", 0.95)
     assert main_score({**features, "acc": 0.6}, of_features=True) == ("knn", 0.9)
     assert main_score({"perplexity": 80.0}, of_features=True) == ("perplexity", 80.0)
@@ -174,8 +174,8 @@ def test_what_clusters_and_features_are_known_by() -> None:
 @pytest.mark.long
 def test_only_the_runs_that_are_asked_for_are_read(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    inner = run_list.list_run
-    monkeypatch.setattr(run_list, "list_run", lambda run: made.append(run.name) or inner(run))
+    inner = runs_list.list_run
+    monkeypatch.setattr(runs_list, "list_run", lambda run: made.append(run.name) or inner(run))
     assert [run.name for run in listed_runs(places.runs(), method="fedcc", last=1)] == [three[1].name]
     assert made == [three[2].name, three[1].name]
 

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import lzma
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -224,16 +223,6 @@ def cifar_records(folder: Path) -> Opened:
 
     record = bytes([3]) + bytes(3072)
     return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
-
-
-def cifar_pickle(folder: Path) -> Opened:
-    from shoal.data.sets.readers import cifar_batch, read_cifar_pickle
-
-    batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 2], "filenames": ["a", "b"]}
-    seeds = [pickle.dumps(batch, protocol) for protocol in (0, 2, 4)]
-    return Opened(
-        seeds, lambda data: cifar_batch(read_cifar_pickle(data, "data_batch_1"), "data_batch_1"), "data_batch_1"
-    )
 
 
 def ag_news(folder: Path) -> Opened:
@@ -451,7 +440,7 @@ def clients_numbers(folder: Path) -> Opened:
 def a_message(folder: Path) -> Opened:
     """What is taken of a message whose facts no method declares can be kept in a file."""
     from shoal.engine.store.codec import tensor_bytes
-    from shoal.methods.contract.declared import fault
+    from shoal.methods.contract.declared import unfit
     from shoal.methods.contract.message import Message
 
     seed = _json({"n": 5, "counts": [1, 2.5], "about": {"step": "train", "deep": [[1], {"a": None}]}})
@@ -461,7 +450,7 @@ def a_message(folder: Path) -> Opened:
             facts = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(facts, dict) or fault(Message({}, facts), None):
+        if not isinstance(facts, dict) or unfit(Message({}, facts)):
             return None
         return tensor_bytes({}, facts)
 
@@ -551,7 +540,6 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "idx.gz": packed_idx_file,
     "xz": xz_file,
     "CIFAR records": cifar_records,
-    "CIFAR pickle": cifar_pickle,
     "AG News": ag_news,
     "set's manifest": set_manifest,
     "set's arrays": set_array,

@@ -30,7 +30,7 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
 from shoal.methods.contract.base import ClientError, Method, Server, Update
-from shoal.methods.contract.declared import MessageForm, bounded, change_norm, fault, start_norm
+from shoal.methods.contract.declared import MessageForm, bounded, change_norm, fault, start_norm, unfit
 from shoal.methods.contract.message import Message, Tensors
 
 TO_SERVER = "message to the server"
@@ -73,12 +73,12 @@ def check_answer(client: int, round: int, update: Update) -> None:
         MessageRefused: names the client, and what is wrong with its answer.
     """
     refuse(client, round, "list of metrics", metrics_fault(update.metrics))
-    refuse(client, round, TO_SERVER, fault(replace(update.message, samples={}), None, MAX_ABS_VALUE))
+    refuse(client, round, TO_SERVER, unfit(update.message, MAX_ABS_VALUE))
     for peer, message in update.peers.items():
-        refuse(client, round, f"message to client {peer}", fault(replace(message, samples={}), None, MAX_ABS_VALUE))
+        refuse(client, round, f"message to client {peer}", unfit(message, MAX_ABS_VALUE))
     if update.memory is not None:
         refuse(client, round, MEMORY, too_large(update.memory))
-        refuse(client, round, MEMORY, fault(Message(update.memory), None, MAX_ABS_VALUE))
+        refuse(client, round, MEMORY, unfit(Message(update.memory), MAX_ABS_VALUE))
 
 
 def too_large(memory: Tensors) -> str | None:
@@ -250,7 +250,7 @@ class RoundInspection:
             refuse(client, self.round, "list of counts", counts_fault(work, samples))
             update = load_update(self.facts.run, self.round, work)
             form = self.facts.method.declared(self.server, client, samples)
-            if self.plan is not None and form is not None:
+            if self.plan is not None:
                 form = form_of_part(form, self.plan, mean=self.facts.method.averages)
             if self.facts.settings.privacy.clip is not None:
                 # Noise may move a value out of its bounds; moving it back reveals nothing more.
@@ -261,8 +261,6 @@ class RoundInspection:
             self.check_memory(work, samples, update)
         except MessageRefused as error:
             return Inspected(refused=Failed(str(error), error.failure_cause))
-        if form is None:
-            return Inspected(update)
         start = partial(start_norm, tuple(update.message.tensors), form)
         return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
 

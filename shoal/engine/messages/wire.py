@@ -115,13 +115,7 @@ class Recalibrate(StateRequest):
 
 @dataclass(frozen=True)
 class Assign(StateRequest):
-    """Find the cluster of every sample under a server state.
-
-    Args:
-        judge: also compute how well the clusters are separated, and compare them with null baselines.
-    """
-
-    judge: bool
+    """Find the cluster of every sample under a server state, and judge the clusters."""
 
 
 Request = Train | Evaluate | Recalibrate | Assign | ShareKeys

@@ -387,7 +387,7 @@ class SiteAgent:
         elif call.do == "evaluate":
             answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
         else:
-            answer = self.worker.handle(Assign(*state, judge=True, site=self.name))
+            answer = self.worker.handle(Assign(*state, site=self.name))
         if isinstance(answer, Failed):
             return answer
         if isinstance(answer, Assigned):

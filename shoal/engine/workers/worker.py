@@ -250,10 +250,7 @@ class Worker:
         return Evaluated(judged=judged)
 
     def assign(self, request: Assign) -> Assigned:
-        """Find every sample's cluster under a server state.
-
-        If asked, also judge their separation, compare them with null baselines, and return features to draw.
-        """
+        """Find every sample's cluster under a server state, judge them, and return features to draw."""
         release_freed_memory()
         opened = self.opened(request.run)
         server = load_server(request.server, self.device)
@@ -264,14 +261,10 @@ class Worker:
             server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
-        score = None
-        comparison = None
-        shown: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-        if request.judge:
-            features = found.feature_rows
-            score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
-            shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
-            comparison = null_comparison(opened, clients, evaluation, found)
+        features = found.feature_rows
+        score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
+        rows, vectors = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
+        comparison = null_comparison(opened, evaluation, found)
         release_freed_memory()  # while the table of clusters is made
         return Assigned(
             found.clusters,
@@ -280,7 +273,8 @@ class Worker:
             _array(found.centres),
             _array(found.distance),
             score,
-            *shown,
+            rows,
+            vectors,
             comparison,
         )
 

@@ -274,8 +274,7 @@ class Method(ABC):
         totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
-        server_optimiser: whether `aggregation.server` moves its averaged model.
-        local_options: which of `local.steps`, `local.proximal` and `local.decorrelation` apply to its local work.
+        local_options: which of `local.steps` and `local.proximal` apply to its local work.
         encoder: what it does with the network that `model.encoder` names: `trained` by clients, from random or
             pretrained weights; `frozen`; or `none`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
@@ -309,7 +308,6 @@ class Method(ABC):
     averages: ClassVar[bool] = False
     totals: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
-    server_optimiser: ClassVar[bool] = False
     local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
@@ -343,20 +341,10 @@ class Method(ABC):
                 f"{self.name!r} averages none: "
                 "set aggregation.rule=mean and aggregation.clip=0"
             )
-        if context.aggregation.server.name != "none" and not self.server_optimiser:
-            raise MethodError(
-                f"aggregation.server moves one model that is averaged every round, and method {self.name!r} has none: "
-                "set aggregation.server.name=none"
-            )
         if context.local.proximal and "proximal" not in self.local_options:
             raise MethodError(
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
-            )
-        if context.local.decorrelation and "decorrelation" not in self.local_options:
-            raise MethodError(
-                f"local.decorrelation is of the features of two views, and method {self.name!r} trains on none: set "
-                "local.decorrelation=0"
             )
         self._check_encoder(context)
         self.settings = settings
@@ -469,20 +457,22 @@ class Method(ABC):
                 outcomes.append(error)
         return outcomes
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of a client's message to the server in the next round.
 
-        A client whose message does not have the form is left out of the round. By default a method that `averages`
-        gets the form of the model's tensors and of the fact `n`; for others it is None, and the message only has to be
-        finite.
+        A client whose message does not have the form is left out of the round. The default is for a method that
+        `averages`: the form of the model's tensors and of the fact `n`.
 
         Args:
             server: the state before the round.
             client: the client's id.
             samples: number of training samples of the client.
+
+        Raises:
+            MethodError: the method averages no models, and does not say it.
         """
         if not self.averages:
-            return None
+            raise MethodError(f"method {self.name!r} does not say what its clients send: give it a `declared`")
         if self._model_forms is None or self._model_forms[0] is not server:  # the same for every client of a round
             self._model_forms = (server, forms_like(server.model))
         return MessageForm(self._model_forms[1], {"n": exactly(samples)})
@@ -584,14 +574,6 @@ class Method(ABC):
         Raises:
             MethodError: samples have no cluster: each client keeps its own model, the number of clusters is not known,
                 or the method learns from labels.
-        """
-        return None
-
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the first group of layers of the frozen `model.encoder` makes of all samples judged, (n, d).
-
-        Returns:
-            None, the default: the method has no frozen encoder, or keeps no such features.
         """
         return None
 

@@ -54,32 +54,6 @@ class LocalSettings:
     proximal: float = setting(
         0.0, "FedProx's mu: weight of half the squared distance from the model that the round began with", ge=0
     )
-    decorrelation: float = setting(
-        0.0,
-        "FedDecorr's beta: weight of the squared correlations of the features' dimensions, against their collapse (the "
-        "paper: 0.1)",
-        ge=0,
-    )
-
-
-@dataclass(frozen=True)
-class ServerOptimiser:
-    """How the server moves its model by the clients' mean change (`shoal.methods.averaging.server_optimiser`)."""
-
-    name: Literal["none", "momentum", "adam", "yogi"] = setting(
-        "none",
-        "optimiser of the server: none (the clients' mean is the next model), momentum (FedAvgM), adam (FedAdam) or "
-        "yogi (FedYogi)",
-    )
-    lr: float = setting(0.0, "learning rate of the server; 0: 1 with momentum, 0.01 with adam and yogi", ge=0)
-    momentum: float = setting(0.9, "decay beta_1 of the first moment", ge=0, lt=1)
-
-    @property
-    def rate(self) -> float:
-        """The learning rate, with the default of the optimiser where `lr` is 0."""
-        if self.lr:
-            return self.lr
-        return 1.0 if self.name == "momentum" else 0.01
 
 
 @dataclass(frozen=True)
@@ -101,7 +75,6 @@ class AggregationSettings:
     clip: float = setting(
         0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
     )
-    server: ServerOptimiser = field(default_factory=ServerOptimiser)
 
     @property
     def is_mean(self) -> bool:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from shoal.data.views.array_views import ArrayRecipe
 from shoal.data.views.augment import AnyRecipe, two_views
-from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.contract.context import Context
@@ -180,10 +179,7 @@ def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Cluste
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    rng = evaluation.streams.numpy("evaluate.kmeans")
-    if h.device.type == "cpu":
-        return kmeans(h.float().numpy(), clusters, rng)
-    return device_kmeans(h, clusters, rng)
+    return kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
 
 
 def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callable[[Tensor], Tensor]:

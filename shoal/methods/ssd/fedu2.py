@@ -45,7 +45,6 @@ class FedU2(SelfSupervised):
     Settings = FedU2Settings
     settings: FedU2Settings
     averages = False  # the server needs each client's model
-    server_optimiser = False  # it has a step of its own
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs; each batch has random draws for the regulariser of either view."""
@@ -74,7 +73,7 @@ class FedU2(SelfSupervised):
         spread = tangent_spread(z_a, SphereDraws(*draws[:3])) + tangent_spread(z_b, SphereDraws(*draws[3:]))
         return contrast + s.uniform * spread, {"loss_contrast": contrast, "loss_uniform": spread}
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of the model's tensors and of the fact `n`."""
         return MessageForm(forms_like(server.model), {"n": exactly(samples)})
 

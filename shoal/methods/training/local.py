@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import stream_seed
-from shoal.data.views.augment import AnyRecipe, Recipe, choose_recipe, normalise, two_views
-from shoal.data.views.view import Samples
+from shoal.data.views.augment import AnyRecipe, Recipe, choose_recipe, normalise
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
@@ -120,11 +119,6 @@ def view_recipe(context: Context, auto: Recipe | None = None) -> AnyRecipe:
         return choose_recipe(context.augment, context.spec.name, context.spec.shape, auto)
     except ValueError as error:
         raise MethodError(str(error)) from None
-
-
-def views(samples: Samples, positions: Tensor, recipe: AnyRecipe, generator: torch.Generator) -> Tensor:
-    """Return views a, then views b, of a batch as inputs of a network, (2n, ...)."""
-    return as_input(two_views(samples.x(positions), recipe, generator))
 
 
 def as_input(x: Tensor) -> Tensor:

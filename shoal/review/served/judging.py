@@ -1,7 +1,7 @@
 """The comparison of a champion and its challenger on the same held-out samples, by scores that fit both models.
 
 The held-out samples are the present test part of the set. Neither model was trained on them, since
-`shoal.data.intake.held_out` chooses them as the set grows. Two kinds of scores are comparable between models:
+samples stay on their side as the set grows. Two kinds of scores are comparable between models:
 `neighbours`, which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has
 labels, `acc` and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained
 encoder by pixels and its features side by side. Scores of a model's own features, such as its silhouette, are not
@@ -110,22 +110,6 @@ class Decision:
         if self.promoted:
             return PROMOTED
         return KEPT
-
-    def rows(self) -> list[dict[str, str]]:
-        """Return the decision as a table: a row a score, with the champion's, the challenger's and their difference."""
-        rows = []
-        for name, new in self.challenger.scores.items():
-            row = {"score": name, "champion": "-", "challenger": f"{new:.4f}", "difference": "-", "interval": "-"}
-            if self.champion is not None:
-                old = self.champion.scores[name]
-                row |= {"champion": f"{old:.4f}", "difference": f"{new - old:+.4f}"}
-            if name == self.score:
-                row |= {
-                    "score": f"{name} (decides, margin {self.margin:g})",
-                    "interval": f"{self.low:+.4f} to {self.high:+.4f}",
-                }
-            rows.append(row)
-        return rows
 
 
 @dataclass(frozen=True)

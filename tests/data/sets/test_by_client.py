@@ -35,14 +35,14 @@ def add(folder: Path, test: float = 0.0) -> Prepared:
 def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arrays that are opened, by client and name."""
     found: list[str] = []
-    real = prepared_module._load_mapped
+    real = prepared_module._mapped
 
     def noted(path: Path) -> np.ndarray:
         if path.parent.parent.name == "clients":
             found.append(f"{path.parent.name}/{path.name}")
         return real(path)
 
-    monkeypatch.setattr(prepared_module, "_load_mapped", noted)
+    monkeypatch.setattr(prepared_module, "_mapped", noted)
     return found
 
 

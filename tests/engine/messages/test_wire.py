@@ -41,7 +41,7 @@ TRAIN = Train(RUN, 7, (*CLIENTS, ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
 IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, threads=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
-ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS, judge=False)
+ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS)
 DONE = {
     "client": 3,
     "samples": 40,
