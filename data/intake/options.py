@@ -61,7 +61,9 @@ class AddOptions(WindowOptions):
     size: str | None = setting(None, "images: HEIGHTxWIDTH (default: the most common size, or that of the set)")
     on_bad: OnBad = setting("refuse", "images that cannot be read, are of no client, or do not fit the set")
     on_odd: OnOdd = setting("refuse", "images of another size")
-    labels: Path | None = setting(None, "images: CSV with the columns file and label")
+    labels: Path | None = setting(
+        None, "images: CSV with the columns file and label; with --append, labels of a set that has none yet"
+    )
     clients: Path | None = setting(None, "array: a table with a row for each vector that says which client has it")
     client_column: str = setting("client", "table, --clients or array: column that names the client of a row")
     label_column: str | None = setting(None, "table, --clients or array: column of labels (default: no labels)")

@@ -7,19 +7,22 @@ the client of each training sample (numbers into the manifest's `extra["clients"
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import DataError
+from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_rows import read_rows
-from shoal.data.intake.own_store import Batch, NothingNew, check_spelling, store_batch
+from shoal.data.intake.own_store import Batch, NothingNew, check_spelling, store_batch, store_labels
 from shoal.data.intake.own_vectors import holds_vectors, read_vectors
 from shoal.data.intake.own_windows import read_windows
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, own_sets, prepare, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 
 Reader = Callable[[Path, Path, Prepared | None, AddOptions, Intake], Batch]
@@ -60,8 +63,21 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
     with writing(own_folder(store, name)):
         onto = check_name(name, store, options.force, options.append)
         notes = intake or Intake()
+        if onto is not None and onto.manifest.classes is None and options.labels is not None:
+            return _with_labels(path, onto, options, notes)
         batch = read(path, store, onto, options, notes)
         return store_batch(name, store, batch, options.test, options.seed, onto)
+
+
+def _with_labels(path: Path, onto: Prepared, options: AddOptions, intake: Intake) -> Prepared:
+    """Return the set with labels that came later, of all its samples; new images are refused."""
+    assert options.labels is not None
+    if onto.manifest.kind == "image" and read_folder(path, onto, replace(options, labels=None), intake).batch:
+        raise DataError(f"{path} has new images: append them without --labels, then give the labels of all samples")
+    files = sample_files(onto)
+    assert files is not None, "a set of the user's own has them"
+    label = read_labels(options.labels, files["file"].tolist(), onto, intake)
+    return store_labels(onto, label, options.labels.name, intake)
 
 
 def _read_images(folder: Path, _store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,33 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
     write_by_client(own_folder(store, name), manifest, parts)
     record(own_folder(store, name), batch.intake, append=onto is not None)
     return open_prepared(own_folder(store, name))
+
+
+def store_labels(onto: Prepared, label: list[str], source: str, intake: Intake) -> Prepared:
+    """Write a set of the user's own that has no labels again, with labels; its samples, numbers and parts stay.
+
+    Args:
+        onto: the set.
+        label: of each sample, those of the training part first.
+        source: what the labels come from.
+        intake: notes of the labels.
+    """
+    about = onto.manifest
+    y, class_names = number_labels(label)
+    parts = {}
+    for part, labels in (("train", y[: about.train]), ("test", y[about.train :])):
+        nothing_new = Part(onto.train_x[:0], labels, np.empty(0, np.int64), [])
+        parts[part] = replace(_after(onto, part, nothing_new), y=labels)
+    manifest = replace(
+        about,
+        classes=len(class_names),
+        class_names=class_names,
+        source=f"{about.source}; then labels of {source}",
+        extra=_grown(about, {}),
+    )
+    write_by_client(onto.folder, manifest, parts)
+    record(onto.folder, intake, append=True)
+    return open_prepared(onto.folder)
 
 
 def _note_new_names(intake: Intake, about: Manifest, clients: Sequence[str], labels: Sequence[str]) -> None:

@@ -25,8 +25,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 ENCODER_HELP = (
-    "efficientnet-lite0, timm:NAME, timm:NAME@WEIGHTS, or file:TORCHSCRIPT; its weights must be here: nothing is "
-    "downloaded"
+    "efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT; its weights must be "
+    "here: nothing is downloaded"
 )
 
 

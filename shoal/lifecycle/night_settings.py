@@ -47,7 +47,7 @@ class NightSettings(Section):
     start: Literal["champion", "scratch"] = Field(
         "champion", description="initial state of the training: the champion's; scratch: the method's own"
     )
-    score: Literal["auto", "neighbours", "acc", "nmi"] = Field(
+    score: Literal["auto", "neighbours", "acc"] = Field(
         "auto",
         description="score on the held-out images that decides; neighbours needs no labels; auto: acc with labels, "
         "neighbours without",

@@ -29,7 +29,7 @@ class ModelSettings:
         "small-conv",
         "encoder network that maps a sample to its features; pixels: samples as they are, for methods that train none; "
         "pretrained: efficientnet-lite0, efficientnet-lite0-layers (those of middle layers too), timm:NAME, "
-        "timm:NAME@FILE, file:TORCHSCRIPT",
+        "torchvision:NAME (either also NAME@FILE), file:TORCHSCRIPT",
         choices=(*ENCODERS, PIXELS, *PRETRAINED),
         forms=NameForms(PATTERN, FORMS),
     )
@@ -197,6 +197,6 @@ def check_trained_encoder(method: str, model: ModelSettings) -> None:
         raise MethodError(f"model.encoder: {error}") from error
     if not trainable:
         raise MethodError(
-            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, or "
-            "timm:NAME, with @FILE for weights of your own (a network in TorchScript is never trained)"
+            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, timm:NAME "
+            "or torchvision:NAME, either with @FILE for weights of your own (a network in TorchScript is never trained)"
         )

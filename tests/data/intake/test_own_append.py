@@ -83,6 +83,56 @@ def test_labels_keep_their_numbers(tmp_path: Path) -> None:
     assert more.train_y.tolist() == [0, 1, 0, 1, 2, 1, 3]
 
 
+def test_labels_that_come_later_are_added_to_the_samples(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
+    fill(photos, "b", range(10, 16))
+    first = add_set(photos, "photos", store, test=0.34)
+    known = {value: "owl" if value % 2 else "cat" for value in range(10, 16)}
+    some = labels(tmp_path / "l.csv", photos, {10: "cat"})
+    with pytest.raises(DataError, match=r"l\.csv has no label for 5 samples: b/11\.png"):
+        add_set(photos, "photos", store, append=True, labels=some)
+    table = labels(tmp_path / "l.csv", photos, known)
+    labelled = add_set(photos, "photos", store, append=True, labels=table)
+    assert labelled.manifest.class_names == ("cat", "owl")
+    for part, y in (("train", labelled.train_y), ("test", labelled.test_y)):
+        assert y is not None
+        assert values(labelled, part) == values(first, part)
+        assert y.tolist() == [value % 2 for value in values(first, part)]
+    version = {"digest": first.manifest.digest, "train": first.manifest.train, "test": first.manifest.test}
+    assert labelled.manifest.extra["versions"] == [version]
+    assert open_prepared(labelled.folder, verify=True).manifest == labelled.manifest
+    with pytest.raises(DataError, match=r"has all of these 6 images already: nothing to append"):
+        add_set(photos, "photos", store, append=True, labels=table)
+
+
+def test_new_images_and_first_labels_come_one_after_the_other(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    store = tmp_path / "store"
+    fill(photos, "b", range(10, 14))
+    first = add_set(photos, "photos", store)
+    fill(photos, "b", range(14, 16))
+    table = labels(tmp_path / "l.csv", photos, dict.fromkeys(range(10, 16), "cat"))
+    with pytest.raises(DataError, match=r"has new images: append them without --labels"):
+        add_set(photos, "photos", store, append=True, labels=table)
+    assert open_prepared(first.folder, verify=True).manifest == first.manifest
+    add_set(photos, "photos", store, append=True)
+    labelled = add_set(photos, "photos", store, append=True, labels=table)
+    assert labelled.train_y is not None
+    assert labelled.train_y.tolist() == [0] * 6
+
+
+def test_labels_of_rows_of_a_table(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    pd.DataFrame({"client": ["y", "x"] * 3, "v": range(6)}).to_csv(tmp_path / "may.csv", index=False)
+    add_set(tmp_path / "may.csv", "rows", store)
+    rows = pd.DataFrame({"file": [f"may.csv:{row}" for row in range(6)], "label": ["a", "b", "c"] * 2})
+    rows.iloc[::-1].to_csv(tmp_path / "l.csv", index=False)
+    labelled = add_set(tmp_path / "may.csv", "rows", store, append=True, labels=tmp_path / "l.csv")
+    assert labelled.train_y is not None
+    assert labelled.train_y.tolist() == [0, 1, 2] * 2
+
+
 def test_what_does_not_fit_is_refused_and_the_set_stays(tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     store = tmp_path / "store"
