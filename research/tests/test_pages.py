@@ -103,7 +103,7 @@ def test_the_lines_that_the_readme_quotes_are_those_of_a_kept_run() -> None:
 
 
 def test_every_study_that_is_kept_has_a_part_on_its_page() -> None:
-    for study in map(load_study, study_names()):
-        page = (ROOT / "research" / "docs" / "results" / f"{study.page}.md").read_text()
-        if any((RESULTS / f"{study.name}-{scale}.json").exists() for scale in study.scales):
-            assert f"`shoal study {study.name} --scale" in page
+    for kept in map(load_study, study_names()):
+        page = (ROOT / "research" / "docs" / "results" / f"{kept.page}.md").read_text()
+        if any((RESULTS / f"{kept.name}-{scale}.json").exists() for scale in kept.scales):
+            assert f"`shoal study {kept.name} --scale" in page

@@ -23,7 +23,6 @@ from shoal.methods.auto import LANDMARKS, LAYERS
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.clustering.own_neighbours import space_agreement
 from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.spectral import (
     affinity_sums,
@@ -33,6 +32,7 @@ from shoal.methods.features.spectral import (
     spectral_projection,
 )
 from shoal.methods.scores.clustering import accuracy
+from shoal.methods.scores.own_neighbours import space_agreement
 from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
 from shoal.models.frozen import frozen_encoder, layer_widths_of
@@ -105,12 +105,16 @@ def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def federated_agreement(x: np.ndarray, y: np.ndarray) -> float:
     """Return what `method.name: auto` measures of a space where clients are uneven."""
-    rng = np.random.default_rng(2)
+    samples = dealt(x, y, np.random.default_rng(2))
+    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+
+
+def dealt(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> ClientSamples:
+    """Return at most `MAX_COMPARED` samples x (n, d) of classes y (n,), dealt to uneven clients."""
     drawn = rng.permutation(len(x))[:MAX_COMPARED]
     client = shared_out(y[drawn], rng)
     order = np.argsort(client, kind="stable")
-    samples = ClientSamples(torch.from_numpy(x[drawn][order]), torch.from_numpy(client[order]), CLIENTS)
-    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+    return ClientSamples(torch.from_numpy(x[drawn[order]]), torch.from_numpy(client[order]), CLIENTS)
 
 
 def accuracies(spaces: Mapping[str, np.ndarray], y: np.ndarray) -> dict[str, dict[str, float]]:
@@ -217,15 +221,9 @@ def number_record(make: Any) -> dict[str, Any]:
     spaces = {"landmarks": directions_of(layers), "kmeans": layers[:, :FEATURES]}
     found: dict[str, list[int]] = {name: [] for name in spaces}
     for state in range(NUMBER_STATES):
-        rng = np.random.default_rng(state)
-        drawn = rng.permutation(len(x))[:MAX_COMPARED]
-        client = shared_out(y[drawn], rng)
-        order = np.argsort(client, kind="stable")
         for name, space in spaces.items():
-            held = ClientSamples(
-                torch.from_numpy(space[drawn[order]]).double(), torch.from_numpy(client[order]), CLIENTS
-            )
-            found[name].append(number_of(held, state, by_landmarks=name == "landmarks"))
+            samples = dealt(space, y, np.random.default_rng(state))
+            found[name].append(number_of(samples, state, by_landmarks=name == "landmarks"))
     return {**size_of(y), **found}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
 from shoal_research.label_free.calibrate import FILE
+from shoal_research.words import markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
@@ -56,34 +57,25 @@ def landmark_gains(figures: Mapping[str, Any]) -> dict[str, tuple[str, float, fl
 def landmarks_table(figures: Mapping[str, Any]) -> str:
     """Return what landmarks change over the sets of a kind; the file of figures has every set."""
     gains = landmark_gains(figures)
-    lines = [
-        "| sets | K-means | by landmarks | gain | higher on | at best | at worst |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    body = []
     for kind in ("images", "tables"):
         reference, acc = np.array([gains[name][1:] for name in figures[kind]]).T
         gain = acc - reference
-        lines.append(
-            f"| {kind} | {reference.mean():.3f} | {acc.mean():.3f} | {gain.mean():+.3f} | {int((gain > 0).sum())} of "
-            f"{len(gain)} | {gain.max():+.3f} | {gain.min():+.3f} |"
-        )
-    return "\n".join(lines)
+        means = [f"{reference.mean():.3f}", f"{acc.mean():.3f}", f"{gain.mean():+.3f}"]
+        body.append([kind, *means, reached(gain > 0), f"{gain.max():+.3f}", f"{gain.min():+.3f}"])
+    return markdown_table(["sets", "K-means", "by landmarks", "gain", "higher on", "at best", "at worst"], body)
 
 
 def numbers_table(figures: Mapping[str, Any]) -> str:
     """Return how often the number of clusters is that of the classes, and by how much it is off."""
-    lines = [
-        f"| {len(figures['numbers'])} image sets | number of classes found | within a fifth | too few | too many | "
-        "off by a factor of |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    body = []
     for key, name in {"landmarks": "by landmarks", "kmeans": "K-means among features"}.items():
-        found = [(number, each["classes"]) for each in figures["numbers"].values() for number in each[key]]
-        ratio = np.array([number / classes for number, classes in found])
+        ratio = np.array([number / each["classes"] for each in figures["numbers"].values() for number in each[key]])
         shares = (ratio == 1, np.abs(ratio - 1) <= FIFTH, ratio < 1, ratio > 1)
-        cells = " | ".join(f"{100 * share.mean():.0f} %" for share in shares)
-        lines.append(f"| {name} | {cells} | {np.exp(np.abs(np.log(ratio)).mean()):.2f} |")
-    return "\n".join(lines)
+        percents = [f"{100 * share.mean():.0f} %" for share in shares]
+        body.append([name, *percents, f"{np.exp(np.abs(np.log(ratio)).mean()):.2f}"])
+    head = ["number of classes found", "within a fifth", "too few", "too many", "off by a factor of"]
+    return markdown_table([f"{len(figures['numbers'])} image sets", *head], body)
 
 
 def tuning_figures() -> dict[str, Any]:
@@ -127,7 +119,7 @@ def tables_reached(figures: Mapping[str, Any]) -> list[bool]:
     return reached
 
 
-def reached(sets: list[bool]) -> str:
+def reached(sets: Sequence[bool] | np.ndarray) -> str:
     """Return on how many of the sets a rule reaches its baselines, as `9 of 10`."""
     return f"{sum(sets)} of {len(sets)}"
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from shoal.core.setting import setting
 from shoal.data.views.view import Samples
+from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import cosine_matrix, separation_gap
 from shoal.methods.cfl.cfl import CFL
-from shoal.methods.cfl.criteria import scheduled
 from shoal.methods.cfl.measure import ClusterMeasure, stack
 from shoal.methods.cfl.settings import CFLSettings
 from shoal.methods.cfl.state import CFLState
@@ -161,7 +161,7 @@ class CriteriaCFL(CFL):
         if s.criterion == "absolute":
             return True
         if s.criterion == "schedule":
-            return scheduled(round, s.schedule)
+            return round in s.schedule
         return node.calm + 1 >= self.patience and round - node.born >= self.min_age
 
     def measures_gamma(self, node: Node, round: int) -> bool:
@@ -196,7 +196,8 @@ class CriteriaCFL(CFL):
         vectors = self.vectors()
         network = vectors.load(self.network(), start)
         add_gradient(network, samples, self.context)
-        return -vectors.gradients(network)
+        gradient = torch.cat([p.grad.reshape(-1).float() for p in network.parameters() if p.grad is not None])
+        return -gradient if vectors.permutation is None else -gradient[vectors.permutation]
 
     def measured_gamma(self, start: Tensor, client: Client) -> float:
         """Return the noise of a client's update by two halves of its samples (`cfl_gamma`).
@@ -235,6 +236,8 @@ class CriteriaCFL(CFL):
             kept["past"] = discounted_sum(kept.get("past"), by_client, self.settings.history, state.clients, state.size)
         walk(state.tree, walking, kept, by_client, state.size)
         with_walking(kept, walking)
+        members = {client for leaf in state.tree.leaves() for client in leaf.clients}
+        latest.forget(kept, set(range(state.clients)) - members)
 
     def compared(self, rows: Tensor, active: list[int], by_client: Mapping[int, Update], kept: Tensors) -> Tensor:
         """Return the vectors whose cosines tell clients apart: updates, of all rounds or of this one, or gradients."""
@@ -326,6 +329,11 @@ def check_settings(settings: CriteriaCFLSettings, context: Context) -> None:
         raise MethodError(
             "method.gamma_max measured is the noise of one round's update, and method.history sums updates over "
             "rounds: set method.gamma_max to a number, or method.history to 0"
+        )
+    if context.fraction < 1 and (gamma_max == "measured" or settings.similarity != "updates"):
+        raise MethodError(
+            "method.gamma_max measured and method.similarity need all clients in every round: set "
+            "participation.fraction to 1"
         )
 
 

@@ -20,11 +20,11 @@ from torch import Tensor
 from shoal.core.streams import Streams
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
-from shoal.methods.cfl import criteria
+from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import ready_to_split
 from shoal.methods.cfl.measure import ClusterMeasure, measured_cluster, stack
 from shoal.methods.cfl.scores import PathScores, group_metrics, leaf_metrics, measured_metrics, path_metrics
-from shoal.methods.cfl.settings import CFLSettings, check_settings
+from shoal.methods.cfl.settings import CFLSettings
 from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import Score, Supervised, judge
 from shoal.methods.cfl.tree import Node, Tree
@@ -60,7 +60,8 @@ class CFL(Supervised):
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
-        check_settings(settings)
+        if settings.criterion == "schedule" and not settings.schedule:
+            raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
 
     def vectors(self) -> Vectors:
         """Return how weights become a vector; with `permute` in an order that only the clients know."""
@@ -71,13 +72,7 @@ class CFL(Supervised):
         return vectors
 
     def init_server(self, federation: Federation) -> Server:
-        """Start with one cluster of all clients.
-
-        Raises:
-            MethodError: partial participation.
-        """
-        if self.context.fraction < 1:
-            raise MethodError(f"{self.name} compares the updates of all clients: set participation.fraction=1")
+        """Start with one cluster of all clients."""
         vectors = self.vectors()
         tree = Tree.start(range(federation.clients))
         state = CFLState(tree, vectors.size, federation.clients, tuple(federation.truth))
@@ -123,7 +118,8 @@ class CFL(Supervised):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Move each cluster by its mean update; split one at rest whose clients pull apart first (algorithm 5).
 
-        All updates of a round are in memory at once: the similarity matrix needs them.
+        All updates of a round are in memory at once: the similarity matrix needs them. Where not all clients take part,
+        a cluster is judged by the latest update of each (`shoal.methods.cfl.latest`), and moves by those of this round.
         """
         state = CFLState.from_server(server)
         round = server.round + 1
@@ -134,18 +130,25 @@ class CFL(Supervised):
         log = []
         by_client = {update.client: update for update in updates}
         self.before_clusters(state, kept, by_client, round)
+        partial = self.context.fraction < 1
+        if partial:
+            latest.remember(kept, by_client)
         for leaf in tree.leaves():
-            active = [client for client in leaf.clients if client in by_client]
-            if not active:
+            if not any(client in by_client for client in leaf.clients):
                 continue
-            measure = self.measure(leaf.id, active, by_client, state, kept)
+            sent = latest.recall(kept, leaf.clients) if partial else by_client
+            judged = [client for client in leaf.clients if client in sent]
+            measure = self.measure(leaf.id, judged, sent, state, kept)
             peak = max(peak, measure.median_norm)
-            parts: dict[int, Sequence[int]] = {leaf.id: active}
-            groups = self.groups_to_split(tree, measure, active, round, peak)
+            parts: dict[int, Sequence[int]] = {leaf.id: judged}
+            groups = self.groups_to_split(tree, measure, judged, round, peak)
             if groups is not None:
-                parts = self.split(tree, models, kept, by_client, measure, groups, round)
+                parts = self.split(tree, models, kept, sent, measure, groups, round)
+                # Updates at the parent's weights have been used: the children are judged by later ones.
+                latest.forget(kept, judged)
             for node, group in parts.items():
-                models[f"node/{node}"] = models[f"node/{node}"] + self.mean(group, by_client)
+                if active := [client for client in group if client in by_client]:
+                    models[f"node/{node}"] = models[f"node/{node}"] + self.mean(active, by_client)
             log.append(measure.entry())
         facts = replace(state, peak=peak, log=tuple(log)).facts()
         return server.next(models, state=kept, facts=facts)
@@ -166,8 +169,8 @@ class CFL(Supervised):
 
         Args:
             node: the cluster's number.
-            active: its clients that sent one.
-            by_client: the updates of the round.
+            active: the clients that it is judged by.
+            by_client: their updates: of this round, or the latest of each.
             state: of the server.
             kept: the server's tensors.
         """
@@ -183,18 +186,23 @@ class CFL(Supervised):
     def groups_to_split(
         self, tree: Tree, measure: ClusterMeasure, active: list[int], round: int, peak: float
     ) -> list[list[int]] | None:
-        """Return the two groups of clients where a cluster is to be split, else None; count its calm rounds."""
+        """Return the two groups of clients where a cluster is to be split, else None; count its calm rounds.
+
+        A cluster is split where it has come to rest as a whole, while single clients still pull away (eq. 32, 33): by
+        the paper's bounds of both norms, by their ratio, or in given rounds as in the paper's figures.
+        """
         s = self.settings
         node = tree.nodes[measure.node]
-        calm = node.calm + 1 if criteria.relative(measure, self.ratio, s.floor, peak) else 0
+        rests = measure.mean_norm < self.ratio * measure.max_norm and measure.max_norm > s.floor * peak
+        calm = node.calm + 1 if rests else 0
         tree.change(node.id, calm=calm)
         # A split needs the update of every client: it says where the client belongs.
         if len(active) < 2 or len(active) < len(node.clients):
             return None
         if s.criterion == "schedule":
-            due = criteria.scheduled(round, s.schedule)
+            due = round in s.schedule
         elif s.criterion == "absolute":
-            due = criteria.absolute(measure, s.eps1, s.eps2)
+            due = measure.mean_norm < s.eps1 and measure.max_norm > s.eps2
         else:
             due = calm >= self.patience and round - node.born >= self.min_age
         gamma = self.gamma(measure)

@@ -274,6 +274,7 @@ class Method(ABC):
         totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
+        server_optimiser: whether `aggregation.server` moves its averaged model.
         local_options: which of `local.steps` and `local.proximal` apply to its local work.
         encoder: what it does with the network that `model.encoder` names: `trained` by clients, from random or
             pretrained weights; `frozen`; or `none`.
@@ -308,6 +309,7 @@ class Method(ABC):
     averages: ClassVar[bool] = False
     totals: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
+    server_optimiser: ClassVar[bool] = False
     local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
@@ -340,6 +342,11 @@ class Method(ABC):
                 "aggregation.rule and clip only apply to methods that average models, and "
                 f"{self.name!r} averages none: "
                 "set aggregation.rule=mean and aggregation.clip=0"
+            )
+        if context.aggregation.server.name != "none" and not self.server_optimiser:
+            raise MethodError(
+                f"aggregation.server moves one model that is averaged every round, and method {self.name!r} has none: "
+                "set aggregation.server.name=none"
             )
         if context.local.proximal and "proximal" not in self.local_options:
             raise MethodError(

@@ -122,7 +122,6 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "baselines": about_baselines(run),
         "sites": about_sites(run, table),
         "twins": twin_columns(run, table),
-        "judged": judged_samples(run, table),
     }
 
 
@@ -133,19 +132,6 @@ def about_baselines(run: RunFolder) -> dict[str, Any] | None:
         return None
     comparison = facts.comparison
     return {"rows": baseline_rows(comparison), "samples": comparison.samples, "space": in_words(comparison.space)}
-
-
-def judged_samples(run: RunFolder, table: pd.DataFrame) -> str:
-    """Return how many samples the verdict is about, in a sentence; empty where it is about all of them.
-
-    Args:
-        run: the run's folder.
-        table: its cluster table.
-    """
-    facts = cluster_facts(run)
-    if facts is None or facts.comparison is None or facts.comparison.samples == len(table):
-        return ""
-    return f"The verdict is about {facts.comparison.samples:,} of {len(table):,} samples."
 
 
 def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:

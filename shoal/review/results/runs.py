@@ -1,17 +1,15 @@
-"""The list of all runs, a line a run, and the removal of a run."""
+"""The list of all runs, a line a run."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
-from shoal.engine.store.codec import disk_error
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.status import INTERRUPTED, RUNNING
@@ -22,8 +20,6 @@ from shoal.review.results.result import run_result, shown_metrics
 
 UNREADABLE = "unreadable"
 """The state of a run whose files cannot be trusted any more."""
-REMOVED = ".removed"
-"""The folder, among the runs, of those that are being removed."""
 CLUSTER_SCORES = ("acc", "neighbour_agreement")
 """The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
 FEATURE_SCORES = ("probe", "knn")
@@ -148,20 +144,3 @@ def at_work(run: RunFolder) -> bool:
             return False
     except RunError:
         return True
-
-
-def remove_run(run: RunFolder) -> None:
-    """Remove a run's folder; what MLflow has of it stays there.
-
-    Raises:
-        RunError: a process is working on it. StoreError: the folder cannot be removed.
-    """
-    with run.locked():
-        # Nothing in this folder is taken for a run, even if the removal is cut short.
-        bin = run.path.parent / REMOVED
-        try:
-            bin.mkdir(exist_ok=True)
-            run.path.rename(bin / run.name)
-        except OSError as error:
-            raise disk_error(run.path, error) from error
-    shutil.rmtree(bin, ignore_errors=True)
