@@ -1,7 +1,8 @@
 """Pretrained encoders: their names, and where their network and weights come from. Nothing is downloaded.
 
-timm:resnet18.a1_in1k                weights in the cache of Hugging Face
-timm:resnet18@weights.safetensors    the user's own weights of that network
+timm:resnet18.a1_in1k                weights in the cache of Hugging Face or torch.hub
+torchvision:resnet18                 weights in the cache of torch.hub
+timm:resnet18@weights.safetensors    the user's own weights of that network (also torchvision:NAME@FILE)
 file:network.pt                      a whole network in TorchScript
 
 Files lie in the folder `encoders` of SHOAL_HOME (or of the current folder), or have a whole path.
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +29,9 @@ from torch import Tensor, nn
 from shoal.core.errors import ShoalError, short_text
 from shoal.models.preprocessing import Preprocessing
 
-FORMS = "timm:NAME (its own weights), timm:NAME@FILE, file:TORCHSCRIPT"
+FORMS = "timm:NAME or torchvision:NAME (their own weights, or NAME@FILE), file:TORCHSCRIPT"
 """The forms of names in words."""
-PATTERN = r"^(timm:[A-Za-z0-9_.-]+(@.+)?|file:.+)$"
+PATTERN = r"^((timm|torchvision):[A-Za-z0-9_.-]+(@.+)?|file:.+)$"
 """The forms as a regular expression."""
 HOME_VARIABLE = "SHOAL_HOME"
 FOLDER = "encoders"
@@ -57,6 +59,17 @@ def user_file(name: str) -> Path | None:
     return next((place for place in (home / FOLDER / path, home / path) if place.is_file()), None)
 
 
+def hub_file(name: str) -> Path | None:
+    """Return a file of weights in the folder `encoders` or in torch.hub's cache; None if missing."""
+    own = user_file(name)
+    if own is not None:
+        return own
+    cached = Path(torch.hub.get_dir()) / "checkpoints" / name
+    if cached.is_file():
+        return cached
+    return None
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read tensors by name from safetensors or PyTorch's own format, without running code.
 
@@ -79,6 +92,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def _module(name: str) -> Any:
     """Import a package that need not be installed."""
     return importlib.import_module(name)
+
+
+def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
+    if name == "bicubic":
+        return "bicubic"
+    return "bilinear"
 
 
 @dataclass(frozen=True)
@@ -205,11 +224,19 @@ class TimmNetwork(Source):
             raise EncoderError(f"timm {timm.__version__} has no network {self.network!r}: see timm.list_models()")
 
     def cached(self) -> Path | None:
-        """Return the weights in the folder `encoders` or in Hugging Face's cache."""
-        own = user_file(f"{self.network}.safetensors") or user_file(f"{self.network}.pth")
+        """Return the weights in the folder `encoders`, in torch.hub's or in Hugging Face's cache."""
         config = self._config()
-        if own or not config.hf_hub_id or importlib.util.find_spec("huggingface_hub") is None:
-            return own
+        near = [f"{self.network}.safetensors", f"{self.network}.pth"]
+        if config.url:
+            near.append(Path(urlsplit(config.url).path).name)
+        path = next((path for path in map(hub_file, near) if path is not None), None)
+        if path is None and config.hf_hub_id:
+            return self._hugging_face(config)
+        return path
+
+    def _hugging_face(self, config: Any) -> Path | None:
+        if importlib.util.find_spec("huggingface_hub") is None:
+            return None
         try_to_load_from_cache = _module("huggingface_hub").try_to_load_from_cache
         for file in (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin"):
             if file and isinstance(cached := try_to_load_from_cache(config.hf_hub_id, file), str):
@@ -226,9 +253,7 @@ class TimmNetwork(Source):
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing of the network's configuration."""
         config = self._config()
-        interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-        if config.interpolation == "bicubic":
-            interpolation = "bicubic"
+        interpolation = _interpolation(config.interpolation)
         return Preprocessing((config.input_size[1],), tuple(config.mean), tuple(config.std), interpolation)
 
     def build(self, weights: Path) -> nn.Module:
@@ -245,6 +270,60 @@ class TimmNetwork(Source):
         return network
 
 
+class TorchvisionNetwork(Source):
+    """A classifier of torchvision."""
+
+    package = "torchvision"
+
+    def check(self) -> None:
+        """Refuse a name that torchvision does not know."""
+        from torchvision import models
+
+        if self.network not in models.list_models(module=models):
+            raise EncoderError(
+                f"torchvision {self.version().split()[1]} has no classifier {self.network!r}: see "
+                "torchvision.models.list_models()"
+            )
+
+    def _published(self) -> Any:
+        from torchvision import models
+
+        return models.get_model_weights(self.network).DEFAULT
+
+    def cached(self) -> Path | None:
+        """Return the weights in the folder `encoders` or in torch.hub's cache."""
+        return hub_file(Path(urlsplit(self._published().url).path).name)
+
+    def download(self) -> str:
+        """Return the command that fetches the weights into torch.hub's cache."""
+        call = f"torchvision.models.get_model('{self.network}', weights='DEFAULT')"
+        return f"""python -c "import torchvision; {call}" beforehand"""
+
+    def preprocessing(self) -> Preprocessing:
+        """Return the preprocessing of the published weights."""
+        transforms = self._published().transforms()
+        interpolation = _interpolation(transforms.interpolation.value)
+        return Preprocessing((transforms.crop_size[0],), tuple(transforms.mean), tuple(transforms.std), interpolation)
+
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network without its last linear layer, which classifies."""
+        from torchvision import models
+
+        tensors = read_weights(weights)
+        network: nn.Module = models.get_model(self.network, weights=None)
+        linear = [place for place, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+        if not linear:
+            raise EncoderError(f"torchvision's {self.network} has no linear layer that classifies: take another")
+        last = network.get_submodule(linear[-1])
+        assert isinstance(last, nn.Linear)
+        head = tensors.get(f"{linear[-1]}.weight")
+        if head is not None and len(head) != last.out_features:
+            network.set_submodule(linear[-1], nn.Linear(last.in_features, len(head)))
+        network.load_state_dict(tensors)
+        network.set_submodule(linear[-1], nn.Identity())
+        return network
+
+
 class ScriptedNetwork(Source):
     """A network in TorchScript: images (n, 3, side, side), prepared as ImageNet's, to features (n, d)."""
 
@@ -258,6 +337,13 @@ class ScriptedNetwork(Source):
         return network
 
 
+LIBRARIES: dict[str, type[Source]] = {
+    "timm": TimmNetwork,
+    "torchvision": TorchvisionNetwork,
+    "file": ScriptedNetwork,
+}
+
+
 def user_source(name: str) -> Source | None:
     """Return the source of an encoder that a user brings; None for a name of another form."""
     if re.match(PATTERN, name) is None:
@@ -266,4 +352,4 @@ def user_source(name: str) -> Source | None:
     if library == "file":
         return ScriptedNetwork(file=rest)
     network, _, file = rest.partition("@")
-    return TimmNetwork(network, file)
+    return LIBRARIES[library](network, file)

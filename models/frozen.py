@@ -202,7 +202,8 @@ def source_of(name: str) -> Source:
     source = user_source(name)
     if source is None:
         raise EncoderError(
-            f"there is no pretrained encoder {name!r}: expected {', '.join(PRETRAINED)}, timm:NAME or file:PATH"
+            f"there is no pretrained encoder {name!r}: expected {', '.join(PRETRAINED)}, or a name "
+            "such as timm:NAME, torchvision:NAME or file:PATH"
         )
     source.check()
     return source

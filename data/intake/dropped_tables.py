@@ -86,7 +86,7 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
             grown = _with_names(grown, batch)
     note_left_out(rejected, notes)
     joined = _joined(batches, folder, notes) if batches else None
-    return Arrivals(joined, rejected, len(batches), notes)
+    return Arrivals(joined, rejected, notes)
 
 
 def _options(onto: Prepared) -> AddOptions:

@@ -28,7 +28,7 @@ from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
 from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
 from shoal.data.sets.lazy_array import SampleArray, blocks
-from shoal.data.sets.remedy import EMBEDDED, OWN, SITES, is_own, remedy
+from shoal.data.sets.remedy import EMBEDDED, SITES, is_own, remedy
 
 Kind = Literal["image", "vector", "text", "series"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
@@ -347,7 +347,8 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
     if is_by_client(manifest.files):
         arrays = _client_arrays(folder, manifest, check)
     else:
-        arrays = _whole_arrays(folder, manifest)
+        paths = {name: folder / f"{name}.npy" for name in ARRAYS}
+        arrays = {name: _array(path, manifest) if path.exists() else None for name, path in paths.items()}
     try:
         check_shapes(manifest, arrays)
         check_files(folder, arrays, lambda path: is_here(manifest, folder, path))
@@ -359,17 +360,6 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
     if verify:
         check_bytes(opened)
     return opened
-
-
-def _whole_arrays(folder: Path, manifest: Manifest) -> dict[str, SampleArray | None]:
-    """Return the arrays of a set that holds all samples in one file."""
-    if folder.parent.name == OWN and "clients" in manifest.extra:
-        raise DataError(
-            f"{folder} has the samples of all clients in one file, as earlier versions of Shoal wrote it: "
-            f"{remedy(folder, manifest.extra)}"
-        )
-    paths = {name: folder / f"{name}.npy" for name in ARRAYS}
-    return {name: _array(path, manifest) if path.exists() else None for name, path in paths.items()}
 
 
 def is_here(manifest: Manifest, folder: Path, path: Path) -> bool:

@@ -47,8 +47,8 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
 
     Args:
         name: a set of images, built in or your own.
-        encoder: efficientnet-lite0, timm:NAME, timm:NAME@WEIGHTS, or file:TORCHSCRIPT. Its weights must be here:
-            nothing is downloaded.
+        encoder: efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT. Its weights
+            must be here: nothing is downloaded.
         target: the name of the new set; none: NAME-ENCODER.
         force: replace a set of that name.
 

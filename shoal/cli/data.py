@@ -25,8 +25,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 ENCODER_HELP = (
-    "efficientnet-lite0, timm:NAME, timm:NAME@WEIGHTS, or file:TORCHSCRIPT; its weights must be here: nothing is "
-    "downloaded"
+    "efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT; its weights must be "
+    "here: nothing is downloaded"
 )
 
 
@@ -106,9 +106,7 @@ def _show_advice(name: str, classes: int | None) -> None:
     from shoal.lifecycle.advice import advise
 
     # Advice needs no number of clusters: it is left open.
-    method, clients = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
-    say(clients)
-    say(method.reason)
+    say(advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"])).reason)
     open_number = "" if classes else " --set model.clusters=auto"
     say(f"run: {shoal_command()} run --set data.name={name}{open_number}")
 

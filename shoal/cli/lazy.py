@@ -31,7 +31,7 @@ LAZY = {
     "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
     "data": Lazy("data", "List, add, show, prepare, partition and embed data sets."),
     "run": Lazy("run", "Train one federation, and judge and report what it found."),
-    "runs": Lazy("runs", "List runs, the newest first, or remove some."),
+    "runs": Lazy("runs", "List runs, the newest first."),
     "open": Lazy("open_report", "Open the report of a run."),
     "explain": Lazy(
         "explain",

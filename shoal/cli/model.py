@@ -40,7 +40,7 @@ def promote(name: FinishedRun, why: Why = "") -> None:
 def rollback(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="a model in MLflow, or a run of it; by default the only one"),
+        typer.Argument(metavar="[MODEL]", help="a model in MLflow; by default the only one"),
     ] = None,
     why: Why = "",
 ) -> None:
@@ -71,8 +71,7 @@ def log(
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
-    from shoal.review.results.listed_run import UNREADABLE
-    from shoal.review.results.run_list import listed_runs
+    from shoal.review.results.runs import UNREADABLE, listed_runs
 
     if bool(names) == every:
         raise ShoalError("no run is named: name runs, or give --all for every finished run")

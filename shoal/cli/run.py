@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,7 +107,6 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
     from shoal.engine.sites.sites_pool import answers_to_plan
     from shoal.lifecycle.preparing import gather, transport
     from shoal.lifecycle.starting import new_run
-    from shoal.review.results.runs import remove_run
     from shoal.review.results.summary import task_sentence
 
     wanted = load_settings(settings, overrides or ())
@@ -117,4 +117,4 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
         return
     folder = new_run(wanted, partition)
     say(task_sentence(folder))
-    remove_run(folder)
+    shutil.rmtree(folder.path)

@@ -44,8 +44,8 @@ def record_from_json(kind: type[Record], json_value: Any) -> Record:
     """Return the record that a JSON object holds.
 
     Args:
-        kind: the dataclass. Its fields are str, int, float, bool, Any, tuple[X, ...], Mapping[str, X], records of the
-            same sort, a Literal, or one of these or None.
+        kind: the dataclass. Its fields are str, int, float, bool, Any, tuple[X, ...], Mapping of text or
+            whole numbers to X, records of the same sort, a Literal, or one of these or None.
         json_value: the JSON value.
 
     Raises:
@@ -76,7 +76,7 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_json_value(each) for each in value]
     if isinstance(value, Mapping):
-        return {key: _json_value(each) for key, each in value.items()}
+        return {str(key): _json_value(each) for key, each in value.items()}
     return value
 
 

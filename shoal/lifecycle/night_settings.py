@@ -16,8 +16,7 @@ class NightSettings(Section):
     watch: str | None = Field(
         None,
         description="folder with a sub-folder of images for each client, to be searched for new images; or with tables "
-        "of new rows, for a set that was made of a table; if it has a .dvc file beside it, DVC updates it first; none: "
-        "use the data set as it is",
+        "of new rows, for a set that was made of a table; none: use the data set as it is",
     )
     labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
     on_bad: OnBad = Field(
@@ -30,13 +29,6 @@ class NightSettings(Section):
         "skip",
         description="what to do about new images of another size: skip them and tell you, resize them, or refuse the "
         "night",
-    )
-    bad: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description="largest share of the new images, or tables, that may be skipped; above it the night is refused; a "
-        "single skipped file never refuses it",
     )
     held_out: float = Field(
         0.2,

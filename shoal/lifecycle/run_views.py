@@ -1,7 +1,7 @@
 """The views of a finished run in the order in which they are made: figures, figure of features, contact sheets, report.
 
-views.json of the run remembers what each view was made of (`shoal.review.results.views`), so that a run that is resumed
-makes only the views that are missing or out of date. A view that fails does not make the run fail.
+views.json of the run remembers what figures were drawn from (`shoal.review.results.views`), so that a run that is
+resumed draws only those that are missing or out of date. A view that fails does not make the run fail.
 """
 
 from __future__ import annotations
@@ -13,24 +13,18 @@ from shoal.core.errors import ShoalError, short_text
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.views import (
     FIGURES,
-    REPORT,
     damaged_files,
     is_whole,
     keep_view,
     source_of_figures,
-    source_of_report,
 )
 
 
-def make_figures(run: RunFolder) -> bool:
-    """Draw the figures of a finished run that are missing, damaged or out of date.
-
-    Returns:
-        Whether all of them were there already.
-    """
+def make_figures(run: RunFolder) -> None:
+    """Draw the figures of a finished run that are missing, damaged or out of date."""
     source = source_of_figures(run)
     if is_whole(run, FIGURES, source):
-        return True
+        return
     for path in damaged_files(run, FIGURES):
         path.unlink(missing_ok=True)
     from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
@@ -46,24 +40,15 @@ def make_figures(run: RunFolder) -> bool:
         if not succeeds(run, what, draw):
             source = ""  # so that they are drawn again when the run is resumed
     succeeds(run, "the digests of figures", lambda run: keep_view(run, FIGURES, source))
-    return False
 
 
-def make_report(run: RunFolder, *, fresh: bool = True) -> None:
-    """Write the report of a finished run, unless it is there and shows what the run's files say now.
-
-    Args:
-        run: the run's folder.
-        fresh: whether the figures are those of the report that is there.
-    """
-    if fresh and is_whole(run, REPORT, source_of_report(run)):
-        return
+def make_report(run: RunFolder) -> None:
+    """Write the report of a finished run."""
 
     def write(run: RunFolder) -> None:
-        from shoal.review.pages.report import write_report
+        from shoal.review.pages.report import write_report  # here: matplotlib takes a second to import
 
         write_report(run)
-        keep_view(run, REPORT, source_of_report(run))
 
     succeeds(run, "the report", write)
 

@@ -27,10 +27,8 @@ from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_command import dvc, refusal
-from shoal.lifecycle.dvc_tracking import dvc_root, try_to_track
+from shoal.lifecycle.dvc_tracking import try_to_track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -88,7 +86,6 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         return _taken_in(prepare_data(settings), 0, f"{name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
-    update_from_dvc(folder)
     if not folder.is_dir():
         raise DataError(
             f"the watched folder {folder} does not exist: make it, with one sub-folder of images per client, or with "
@@ -172,7 +169,7 @@ def _take_in_images(watched: _Watched, onto: Prepared | None, name: str) -> Take
 
 
 def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: str, name: str) -> TakenIn:
-    """Append what is new to a set, unless too much of it cannot be used or is strange.
+    """Append what is new to a set, unless too much of it is strange.
 
     Args:
         watched: the folder.
@@ -184,7 +181,6 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     night = watched.night
     folder = watched.folder
     fresh = not_seen_before(arrivals.left_out, folder, onto)
-    refuse_too_many(fresh, arrivals.files, night.bad, folder, what if what == "images" else "tables")
     reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
     batch = arrivals.batch
     if batch is not None:
@@ -222,27 +218,6 @@ def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared |
 def _written(path: Path) -> float:
     """Return when a file was written; 0 where there is none."""
     return path.stat().st_mtime if path.exists() else 0.0
-
-
-def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path, what: str) -> None:
-    """Refuse an addition of which too large a share would be left out; a single file is never too much.
-
-    Args:
-        left_out: the files to leave out.
-        usable: number of the others.
-        share: the largest share of all of them that may be left out.
-        folder: where they lie, for the error.
-        what: the files are, for the error.
-
-    Raises:
-        DataError: names some of them.
-    """
-    total = len(left_out) + usable
-    if len(left_out) > 1 and len(left_out) > share * total:
-        raise DataError(
-            f"{len(left_out)} of {total} new {what} in {folder} cannot be used, more than {share:.0%}; correct or "
-            f"remove them, or raise night.bad. Such as:\n{listing(left_out[:MAX_NAMED])}"
-        )
 
 
 def _taken_in(prepared: Prepared, new: int, message: str, left_out: tuple[str, ...] = ()) -> TakenIn:
@@ -288,29 +263,3 @@ def refuse_strange(batch: Batch, onto: Prepared, max_share: float, folder: Path,
             f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
             f"{listing(named)}"
         )
-
-
-def update_from_dvc(folder: Path) -> None:
-    """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
-
-    An import is updated from its repository; anything else is pulled if there is a remote, and else checked out from
-    the cache. DVC refuses to remove files that it does not have.
-
-    Raises:
-        NightError: DVC could not.
-    """
-    pointer = folder.with_name(f"{folder.name}.dvc")
-    root = dvc_root(folder.parent)
-    if root is None or not pointer.is_file():
-        return
-    about = read_yaml_file(pointer, "DVC file", NightError)
-    imported = isinstance(about, dict) and bool(about.get("deps"))
-    if imported:
-        command = "update"
-    elif dvc(root, "remote", "list").stdout.strip():
-        command = "pull"
-    else:
-        command = "checkout"
-    done = dvc(root, command, "--quiet", str(pointer))
-    if done.returncode:
-        raise NightError(f"DVC did not bring {folder} up to date: {refusal(done)}")

@@ -353,18 +353,13 @@ def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str
     """
     if is_loopback(host):
         return []
-    lines = [
-        f"open on {host}, port {port} (Prefect): everybody with the password can run any code here as {user_name()}"
-    ]
+    open_ports = f"port {port} (Prefect)"
     if mlflow_port is not None:
-        lines.append(
-            f"open on {host}, port {mlflow_port} (MLflow): everybody with the password can read, change and delete "
-            "runs and models"
-        )
-    lines.append(
-        '  nothing is encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
-    )
-    return lines
+        open_ports += f" and {mlflow_port} (MLflow)"
+    return [
+        f"open on {host}, {open_ports}: everybody with the password can run any code here as {user_name()}; nothing is "
+        'encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
+    ]
 
 
 def check_port(port: int, option: str, host: str) -> None:

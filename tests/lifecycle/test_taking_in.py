@@ -18,7 +18,7 @@ from shoal.engine.settings import places
 from shoal.lifecycle import taking_in
 from shoal.lifecycle.dvc_command import dvc
 from shoal.lifecycle.night_settings import NightSettings
-from shoal.lifecycle.taking_in import NightError, take_in, update_from_dvc
+from shoal.lifecycle.taking_in import take_in
 from tests.planted_images import write_clients, write_new
 
 Make = Callable[..., Any]
@@ -152,8 +152,6 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
     put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8))
     known = next(path for path in sorted(north.glob("dark-*.png")))
     Image.fromarray(np.full((12, 12), 99, np.uint8)).save(known)  # another image under the name of one in the set
-    with pytest.raises(DataError, match=r"3 of 3 new images in .* cannot be used, more than 20%"):
-        take_in(settings, NIGHT)
     for number in range(16):
         put(f"dark-new{number}.png", grey + np.uint8(number))
     taken = take_in(settings, NIGHT)
@@ -188,8 +186,7 @@ def test_images_that_lie_in_no_clients_folder_are_told_once(home: Path, small: M
     assert "left out: 1 in no client's folder" in taken.message
     for number in range(6):
         image.save(incoming / f"more{number}.png")
-    with pytest.raises(DataError, match=r"6 of 6 new images in (?s:.*)more0\.png: in no client's folder"):
-        take_in(settings, NIGHT)
+    assert len(take_in(settings, NIGHT).left_out) == 6
 
 
 def test_labels_may_be_ahead_of_the_files(home: Path, small: Make) -> None:
@@ -206,16 +203,6 @@ def test_labels_may_be_ahead_of_the_files(home: Path, small: Make) -> None:
     (incoming / files[0]).unlink()
     Image.new("L", (12, 12), 30).save(incoming / "north" / "dark-later.png")
     assert take_in(settings, labelled).new == 1
-
-
-def test_the_limit_of_bad_files_is_a_share(home: Path, small: Make) -> None:
-    settings, incoming = small(**PHOTOS), home / "incoming"
-    write_clients(incoming)
-    for number in range(3):
-        (incoming / "north" / f"broken{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
-    with pytest.raises(DataError, match=r"3 of 66 new images .* more than 4%"):
-        take_in(settings, NightSettings(watch="incoming", bad=0.04))
-    assert take_in(settings, NightSettings(watch="incoming", bad=0.05)).new == 63
 
 
 def test_a_single_strange_image_is_taken(home: Path, small: Make) -> None:
@@ -252,23 +239,3 @@ def test_settings_that_would_deal_samples_again_are_refused(
 def test_a_set_without_a_watched_folder_is_taken_as_it_is(home: Path, small: Make) -> None:
     found = take_in(small(), NightSettings())
     assert (found.new, found.digest) == (0, prepare("digits", places.store()).manifest.digest)
-
-
-@pytest.mark.long
-def test_a_folder_that_dvc_tracks_is_brought_to_its_pointer(home: Path) -> None:
-    incoming, pointer = home / "incoming", home / "incoming.dvc"
-    update_from_dvc(incoming)  # no repository: left alone
-    assert dvc(home, "init", "--no-scm").returncode == 0
-    write_new(incoming / "north", each=1)
-    assert dvc(home, "add", "incoming").returncode == 0
-    old = pointer.read_text()
-    write_new(incoming / "south", each=1)
-    assert dvc(home, "add", "incoming").returncode == 0
-    new = pointer.read_text()
-    for text, there in ((old, False), (new, True)):
-        pointer.write_text(text)
-        update_from_dvc(incoming)
-        assert (incoming / "south").exists() == there
-    pointer.write_text(old.replace("md5: ", "md5: 0", 1))
-    with pytest.raises(NightError, match=r"DVC did not bring .*incoming up to date"):
-        update_from_dvc(incoming)

@@ -1,4 +1,4 @@
-"""Encoders of timm and the user: found where they lie, known by their digest, never fetched."""
+"""Encoders of timm, torchvision and the user: found where they lie, known by their digest, never fetched."""
 
 from __future__ import annotations
 
@@ -74,19 +74,43 @@ def test_a_file_that_is_no_network_is_refused(home: Path, content: bytes) -> Non
         frozen_encoder("file:mine.pt")
 
 
+def test_torchvisions_weights_come_from_its_cache(home: Path) -> None:
+    from torchvision.models import resnet18
+
+    with pytest.raises(EncoderError, match=r"get_model\('resnet18', weights='DEFAULT'\)\" beforehand"):
+        frozen_encoder("torchvision:resnet18")
+    torch.manual_seed(0)
+    network = resnet18(weights=None).eval()
+    (home / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(network.state_dict(), home / "hub" / "checkpoints" / "resnet18-f37072fd.pth")
+    encoder = frozen_encoder("torchvision:resnet18")
+    network.fc = nn.Identity()
+    x = images(1)
+    torch.testing.assert_close(encoder(x), network(Preprocessing((224,)).apply(x)))
+    assert encoder.features == 512
+    assert encoder_version("torchvision:resnet18").package.startswith("torchvision ")
+
+
+def test_own_weights_of_a_network_may_have_other_classes(home: Path) -> None:
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    network = resnet18(weights=None, num_classes=7)
+    safetensors.torch.save_file(network.state_dict(), home / "encoders" / "mine.safetensors")
+    encoder = frozen_encoder("torchvision:resnet18@mine.safetensors")
+    assert torch.equal(encoder.network.conv1.weight, network.conv1.weight)  # type: ignore[union-attr]
+
+
 def test_weights_of_another_network_are_refused(home: Path) -> None:
-    pytest.importorskip("timm")
     safetensors.torch.save_file({"conv1.weight": torch.zeros(3)}, home / "encoders" / "mine.safetensors")
-    with pytest.raises(EncoderError, match="does not hold the weights of encoder 'timm:resnet18@mine"):
-        frozen_encoder("timm:resnet18@mine.safetensors")
+    with pytest.raises(EncoderError, match="does not hold the weights of encoder 'torchvision:resnet18@mine"):
+        frozen_encoder("torchvision:resnet18@mine.safetensors")
 
 
 def test_unknown_networks_are_named() -> None:
-    pytest.importorskip("timm")
-    assert not is_installed("timm:resnet99")
-    with pytest.raises(EncoderError, match="has no network 'resnet99'"):
-        frozen_encoder("timm:resnet99")
-    assert not is_pretrained("torchvision:resnet18")
+    assert not is_installed("torchvision:resnet99")
+    with pytest.raises(EncoderError, match="has no classifier 'resnet99'"):
+        frozen_encoder("torchvision:resnet99")
 
 
 def test_timm_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,10 +106,10 @@ def test_values_are_read_by_the_type_of_their_setting(home: Path) -> None:
     path = home / "search.yaml"
     path.write_text(
         "name: 2024\nsettings: {method: fedcc, data: {name: gaussian}, workers: {graphs: off}}\n"
-        "vary:\n  aggregation.rule: {choices: [mean, median]}\n  local.lr: {low: 0.001, high: 0.1, log: yes}\n"
+        "vary:\n  aggregation.server.name: {choices: [none, adam]}\n  local.lr: {low: 0.001, high: 0.1, log: yes}\n"
         "score: silhouette\nsampler: random\n"
     )
     definition = load_search(path)
     assert definition.settings_with({}).workers.graphs == "off"
-    assert definition.vary["aggregation.rule"].choices == ("mean", "median")
+    assert definition.vary["aggregation.server.name"].choices == ("none", "adam")
     assert (definition.name, definition.sampler, definition.vary["local.lr"].log) == ("2024", "random", True)

@@ -123,7 +123,8 @@ def judged_network(method: SSD, checkpoint: Checkpoint) -> torch.nn.Module:
     """Return the network that a run is judged by, in eval mode."""
     network: torch.nn.Module = method.network()
     load(network, checkpoint.judged.model)
-    return network.eval()
+    network.eval()
+    return network
 
 
 def transfer(study: Study, groups: Sequence[Group], folder: Path) -> Table:

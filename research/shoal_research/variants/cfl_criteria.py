@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from shoal.core.setting import setting
 from shoal.data.views.view import Samples
+from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import cosine_matrix, separation_gap
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.cfl.measure import ClusterMeasure, stack
@@ -235,6 +236,8 @@ class CriteriaCFL(CFL):
             kept["past"] = discounted_sum(kept.get("past"), by_client, self.settings.history, state.clients, state.size)
         walk(state.tree, walking, kept, by_client, state.size)
         with_walking(kept, walking)
+        members = {client for leaf in state.tree.leaves() for client in leaf.clients}
+        latest.forget(kept, set(range(state.clients)) - members)
 
     def compared(self, rows: Tensor, active: list[int], by_client: Mapping[int, Update], kept: Tensors) -> Tensor:
         """Return the vectors whose cosines tell clients apart: updates, of all rounds or of this one, or gradients."""
@@ -326,6 +329,11 @@ def check_settings(settings: CriteriaCFLSettings, context: Context) -> None:
         raise MethodError(
             "method.gamma_max measured is the noise of one round's update, and method.history sums updates over "
             "rounds: set method.gamma_max to a number, or method.history to 0"
+        )
+    if context.fraction < 1 and (gamma_max == "measured" or settings.similarity != "updates"):
+        raise MethodError(
+            "method.gamma_max measured and method.similarity need all clients in every round: set "
+            "participation.fraction to 1"
         )
 
 

@@ -13,7 +13,7 @@ from shoal.methods.contract.context import MethodError
 from shoal_research.variants.adversary import attack_of, corrupt
 from shoal_research.variants.cfl_gamma import NOTHING_SHARED, gamma_of, halves
 from shoal_research.variants.cfl_membership import enrolled_right
-from tests.methods.cfl.test_cfl import a_round, directions, leaves, start
+from tests.methods.cfl.test_cfl import a_round, directions, leaves, part_of, start
 
 
 def test_a_much_longer_update_is_cut_off_at_once(world):
@@ -67,6 +67,14 @@ def test_history_sums_updates_and_finds_what_one_round_hides(world):
 def test_history_of_gradients_is_refused(world):
     with pytest.raises(MethodError, match=r"method\.history is of updates"):
         world.method("cfl_criteria", history=0.5, similarity="gradients")
+
+
+def test_who_left_is_forgotten(world):
+    method = part_of(world.method("cfl_criteria", criterion="schedule", schedule=(9,), presence=((2, 1, 2),)), 0.5)
+    server = a_round(method, start(method, 3), directions(1, 3, 20, noise=1.0))
+    assert len([key for key in server.tensors if key.startswith("latest/2/")]) == 2
+    server = a_round(method, server, directions(1, 1, 20, noise=1.0), [0])
+    assert not [key for key in server.tensors if key.startswith("latest/2/")]
 
 
 def test_gamma_by_hand():

@@ -312,7 +312,7 @@ class SiteAgent:
             if isinstance(result, Failed):
                 facts[str(number)] = {"error": self.without_paths(result.error), "cause": result.cause.value}
             else:
-                facts[str(number)] = {"done": result.to_json()}
+                facts[str(number)] = {"done": record_to_json(result)}
                 back |= named([read_file(work / name, result.sha256[name]) for name in result.names - {result.memory}])
         return facts, back
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from shoal.methods.averaging.robust import aggregated
+from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.scores.recalibration import recalibrate
@@ -26,6 +26,7 @@ class AveragedNetwork(TwoViewMethod):
 
     judges_features = True
     averages = True
+    server_optimiser = True
     evaluation_reads_memory = False
 
     @abstractmethod
@@ -80,7 +81,7 @@ class AveragedNetwork(TwoViewMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the mean of the weights by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.model))
+        return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """Return BatchNorm's statistics of the averaged network, on the clients' data."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from shoal.core.streams import Streams
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import ready_to_split
 from shoal.methods.cfl.measure import ClusterMeasure, measured_cluster, stack
 from shoal.methods.cfl.scores import PathScores, group_metrics, leaf_metrics, measured_metrics, path_metrics
@@ -28,7 +29,6 @@ from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import Score, Supervised, judge
 from shoal.methods.cfl.tree import Node, Tree
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, RunHistory, Server, Update
-from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
@@ -71,13 +71,7 @@ class CFL(Supervised):
         return vectors
 
     def init_server(self, federation: Federation) -> Server:
-        """Start with one cluster of all clients.
-
-        Raises:
-            MethodError: partial participation.
-        """
-        if self.context.fraction < 1:
-            raise MethodError(f"{self.name} compares the updates of all clients: set participation.fraction=1")
+        """Start with one cluster of all clients."""
         vectors = self.vectors()
         tree = Tree.start(range(federation.clients))
         state = CFLState(tree, vectors.size, federation.clients, tuple(federation.truth))
@@ -123,7 +117,8 @@ class CFL(Supervised):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Move each cluster by its mean update; split one at rest whose clients pull apart first (algorithm 5).
 
-        All updates of a round are in memory at once: the similarity matrix needs them.
+        All updates of a round are in memory at once: the similarity matrix needs them. Where not all clients take part,
+        a cluster is judged by the latest update of each (`shoal.methods.cfl.latest`), and moves by those of this round.
         """
         state = CFLState.from_server(server)
         round = server.round + 1
@@ -134,18 +129,25 @@ class CFL(Supervised):
         log = []
         by_client = {update.client: update for update in updates}
         self.before_clusters(state, kept, by_client, round)
+        partial = self.context.fraction < 1
+        if partial:
+            latest.remember(kept, by_client)
         for leaf in tree.leaves():
-            active = [client for client in leaf.clients if client in by_client]
-            if not active:
+            if not any(client in by_client for client in leaf.clients):
                 continue
-            measure = self.measure(leaf.id, active, by_client, state, kept)
+            sent = latest.recall(kept, leaf.clients) if partial else by_client
+            judged = [client for client in leaf.clients if client in sent]
+            measure = self.measure(leaf.id, judged, sent, state, kept)
             peak = max(peak, measure.median_norm)
-            parts: dict[int, Sequence[int]] = {leaf.id: active}
-            groups = self.groups_to_split(tree, measure, active, round, peak)
+            parts: dict[int, Sequence[int]] = {leaf.id: judged}
+            groups = self.groups_to_split(tree, measure, judged, round, peak)
             if groups is not None:
-                parts = self.split(tree, models, kept, by_client, measure, groups, round)
+                parts = self.split(tree, models, kept, sent, measure, groups, round)
+                # Updates at the parent's weights have been used: the children are judged by later ones.
+                latest.forget(kept, judged)
             for node, group in parts.items():
-                models[f"node/{node}"] = models[f"node/{node}"] + self.mean(group, by_client)
+                if active := [client for client in group if client in by_client]:
+                    models[f"node/{node}"] = models[f"node/{node}"] + self.mean(active, by_client)
             log.append(measure.entry())
         facts = replace(state, peak=peak, log=tuple(log)).facts()
         return server.next(models, state=kept, facts=facts)
@@ -166,8 +168,8 @@ class CFL(Supervised):
 
         Args:
             node: the cluster's number.
-            active: its clients that sent one.
-            by_client: the updates of the round.
+            active: the clients that it is judged by.
+            by_client: their updates: of this round, or the latest of each.
             state: of the server.
             kept: the server's tensors.
         """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.methods.averaging.robust import aggregated
+from shoal.methods.averaging.server_optimiser import next_average
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.supervised import Classifier, Supervised, judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
@@ -35,6 +35,7 @@ class FedAvg(Supervised):
     Settings = FedAvgSettings
     settings: FedAvgSettings
     averages = True
+    server_optimiser = True
     evaluation_reads_memory = False
 
     def init_server(self, federation: Federation) -> Server:
@@ -60,7 +61,9 @@ class FedAvg(Supervised):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average the weights by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.model))
+        return next_average(
+            server, updates, self.context.aggregation, lambda: {"weights": Vectors(self.network()).size}
+        )
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return accuracy and loss on the validation samples of the clients."""

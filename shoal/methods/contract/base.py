@@ -43,7 +43,7 @@ from shoal.methods.contract.context import (
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
+from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
 from shoal.methods.contract.questions import Question
 from shoal.methods.contract.site_sums import SiteSums
 from shoal.models.encoders import OF_KIND, encoders_for
@@ -214,8 +214,8 @@ class Evaluation:
         batch: number of samples in a forward pass.
         recalibrate: about how many training samples give BatchNorm's statistics before an averaged network is judged;
             0: it is judged with the averaged statistics.
-        shard_predictions: yields the predictions that workers made shard by shard, in order (see
-            `Method.shared_in_evaluation`); None: the method makes all predictions itself.
+        threads: number of threads that predict batches.
+        shard_predictions: yields the method's predictions for all samples, in order; None: its predictor makes them.
         at_site: collects what a site sends of an evaluation of its own samples; None: all samples are here.
     """
 
@@ -225,6 +225,7 @@ class Evaluation:
     final: bool = False
     batch: int = 512
     recalibrate: int = 0
+    threads: int = 1
     shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
     at_site: SiteSums | None = None
 
@@ -273,13 +274,12 @@ class Method(ABC):
         totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
+        server_optimiser: whether `aggregation.server` moves its averaged model.
         local_options: which of `local.steps` and `local.proximal` apply to its local work.
         encoder: what it does with the network that `model.encoder` names: `trained` by clients, from random or
             pretrained weights; `frozen`; or `none`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
-        shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
-            make shard by shard: `clusters` (`evaluate_predictor`) or `features` (`evaluate_features`, at the end).
 
     Class attributes that the tests of all methods check:
         trains: whether a client's work is gradient steps, with their mean `loss` among its metrics.
@@ -309,10 +309,10 @@ class Method(ABC):
     averages: ClassVar[bool] = False
     totals: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
+    server_optimiser: ClassVar[bool] = False
     local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
-    shared_in_evaluation: ClassVar[Shared] = "nothing"
 
     @classmethod
     def loss_note(cls, settings: Any, rounds: int) -> str:
@@ -342,6 +342,11 @@ class Method(ABC):
                 "aggregation.rule and clip only apply to methods that average models, and "
                 f"{self.name!r} averages none: "
                 "set aggregation.rule=mean and aggregation.clip=0"
+            )
+        if context.aggregation.server.name != "none" and not self.server_optimiser:
+            raise MethodError(
+                f"aggregation.server moves one model that is averaged every round, and method {self.name!r} has none: "
+                "set aggregation.server.name=none"
             )
         if context.local.proximal and "proximal" not in self.local_options:
             raise MethodError(

@@ -29,7 +29,7 @@ class ModelSettings:
         "small-conv",
         "encoder network that maps a sample to its features; pixels: samples as they are, for methods that train none; "
         "pretrained: efficientnet-lite0, efficientnet-lite0-layers (those of middle layers too), timm:NAME, "
-        "timm:NAME@FILE, file:TORCHSCRIPT",
+        "torchvision:NAME (either also NAME@FILE), file:TORCHSCRIPT",
         choices=(*ENCODERS, PIXELS, *PRETRAINED),
         forms=NameForms(PATTERN, FORMS),
     )
@@ -57,6 +57,26 @@ class LocalSettings:
 
 
 @dataclass(frozen=True)
+class ServerOptimiser:
+    """How the server moves its model by the clients' mean change (`shoal.methods.averaging.server_optimiser`)."""
+
+    name: Literal["none", "momentum", "adam", "yogi"] = setting(
+        "none",
+        "optimiser of the server: none (the clients' mean is the next model), momentum (FedAvgM), adam (FedAdam) or "
+        "yogi (FedYogi)",
+    )
+    lr: float = setting(0.0, "learning rate of the server; 0: 1 with momentum, 0.01 with adam and yogi", ge=0)
+    momentum: float = setting(0.9, "decay beta_1 of the first moment", ge=0, lt=1)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, with the default of the optimiser where `lr` is 0."""
+        if self.lr:
+            return self.lr
+        return 1.0 if self.name == "momentum" else 0.01
+
+
+@dataclass(frozen=True)
 class AggregationSettings:
     """How the server makes one model of the clients' models (`shoal.methods.averaging.robust`)."""
 
@@ -75,6 +95,7 @@ class AggregationSettings:
     clip: float = setting(
         0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
     )
+    server: ServerOptimiser = field(default_factory=ServerOptimiser)
 
     @property
     def is_mean(self) -> bool:
@@ -176,6 +197,6 @@ def check_trained_encoder(method: str, model: ModelSettings) -> None:
         raise MethodError(f"model.encoder: {error}") from error
     if not trainable:
         raise MethodError(
-            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, or "
-            "timm:NAME, with @FILE for weights of your own (a network in TorchScript is never trained)"
+            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, timm:NAME "
+            "or torchvision:NAME, either with @FILE for weights of your own (a network in TorchScript is never trained)"
         )

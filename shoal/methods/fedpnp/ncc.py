@@ -121,7 +121,6 @@ class NCC(Method):
     kinds = ("image", "vector", "series")
     encoder = "trained"
     judges_features = True
-    shared_in_evaluation = "clusters"
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
     local_defaults = LocalSettings(batch=512, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)
 

@@ -118,7 +118,6 @@ class FedSimCLRKMeans(FedSimCLR):
     question = Question.IMAGES
     about = "Trains an encoder, then clusters its features over all clients."
     Settings = FedSimCLRKMeansSettings
-    shared_in_evaluation = "nothing"  # its last evaluation asks for the features of two models
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True

@@ -45,6 +45,7 @@ class FedU2(SelfSupervised):
     Settings = FedU2Settings
     settings: FedU2Settings
     averages = False  # the server needs each client's model
+    server_optimiser = False  # it has a step of its own
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs; each batch has random draws for the regulariser of either view."""

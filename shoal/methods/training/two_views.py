@@ -10,7 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from shoal.data.views.augment import AnyRecipe, two_views
+from shoal.data.views.augment import AnyRecipe, Recipe, two_views
+from shoal.data.views.device_views import DeviceViews
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Tensors
 from shoal.methods.training.local import as_low_input, batches, view_recipe
@@ -44,8 +45,11 @@ class TwoViewMethod(GradientMethod):
     @cached_property
     def make_views(self) -> Callable[[Tensor, torch.Generator], Tensor]:
         """A function from samples (as of `Samples.x`) to views a, then views b, by the run's recipe."""
+        device = self.context.device
         recipe = self.recipe()
-        return lambda x, generator: two_views(x, recipe, generator)
+        if device.type == "cpu" or not isinstance(recipe, Recipe):
+            return lambda x, generator: two_views(x, recipe, generator)
+        return DeviceViews(recipe, self.context.spec.shape, device)
 
     def view_steps(
         self,

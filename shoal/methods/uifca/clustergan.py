@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from shoal.core.setting import setting
-from shoal.methods.averaging.robust import aggregated
+from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import LocalSettings
 from shoal.methods.contract.message import Message
@@ -59,6 +59,7 @@ class ClusterGAN(Method):
     settings: ClusterGANSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=5e-3)
     averages = True
+    server_optimiser = True
     evaluation_reads_memory = False
 
     @classmethod
@@ -144,7 +145,7 @@ class ClusterGAN(Method):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average the networks by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.model))
+        return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return the scores of the predictor's clusters."""

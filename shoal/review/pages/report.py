@@ -47,8 +47,6 @@ MAX_COLUMNS = 5
 """Columns by which clusters are shown to differ."""
 MAX_CLIENTS = 200
 """Clients of the last round that are listed, and clients that missed rounds."""
-UNUSED = tuple(f"bytes_{way}" for way in WAYS)
-"""Columns of a client's table that are left out where no client has a value."""
 FIRST = ("scores", "losses", "bytes")
 """The figures that stand before the method's own."""
 
@@ -211,7 +209,7 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     if not len(clients):
         return []
     clients = clients[clients["round"] == clients["round"].max()].dropna(axis=1, how="all").drop(columns="round")
-    clients = clients.drop(columns=[name for name in UNUSED if name in clients and not clients[name].any()])
+    clients = clients.drop(columns=[f"bytes_{way}" for way in WAYS if not clients[f"bytes_{way}"].any()])
     if len(clients) > 1:
         names = client_names(run)
         clients["client"] = [named(names, int(client)) for client in clients["client"]]
@@ -221,19 +219,15 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
-    missed = {
-        (client, event.round)
-        for event in run.whole_events()
-        if event.kind in MISSED_EVENTS
-        for client in event.facts.get("clients", [event.facts.get("client")])
-    }
-    rounds_of: dict[int, list[int]] = {}
-    for client, round in sorted(missed):
-        rounds_of.setdefault(client, []).append(round)
+    rounds_of: dict[int, set[int]] = {}
+    for event in run.whole_events():
+        if event.kind in MISSED_EVENTS:
+            for client in event.facts.get("clients", [event.facts.get("client")]):
+                rounds_of.setdefault(client, set()).add(event.round)
     names = client_names(run)
     rows = []
-    for client, rounds in sorted(rounds_of.items(), key=lambda item: -len(item[1])):
-        listed = ", ".join(map(str, rounds[:MAX_ROUNDS_LISTED]))
+    for client, rounds in sorted(rounds_of.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = ", ".join(map(str, sorted(rounds)[:MAX_ROUNDS_LISTED]))
         if len(rounds) > MAX_ROUNDS_LISTED:
             listed += ", ..."
         rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})

@@ -28,7 +28,7 @@ from shoal.core.streams import Streams
 from shoal.data.intake.table_coding import CODING, TableCoding, coding_of
 from shoal.data.intake.windows import WindowRule, window_rule
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import DataSpec, Kind, Prepared, open_prepared
+from shoal.data.sets.prepared import DataSpec, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Call, Failed
 from shoal.engine.settings.hardware import release_freed_memory
@@ -81,7 +81,7 @@ class ClusteredData:
     """The data set that has the clusters, as new samples are compared with it.
 
     Args:
-        name, kind, classes, train, test, shape, measurements: as in `DataSpec`.
+        spec: the facts of the set that a method may use.
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
         embedded: the images and the encoder of a set of vectors that was made of images; None of any other set.
@@ -89,31 +89,12 @@ class ClusteredData:
         windows: how windows of series are cut; None for other kinds.
     """
 
-    name: str
-    kind: Kind
-    classes: int | None
-    train: int
-    test: int
-    shape: tuple[int, ...]
+    spec: DataSpec
     features: tuple[str, ...]
     on_odd: str
     embedded: EmbeddedFrom | None = None
-    measurements: bool = False
     coding: TableCoding | None = None
     windows: WindowRule | None = None
-
-    @property
-    def spec(self) -> DataSpec:
-        """The facts of the set that a method may use."""
-        return DataSpec(
-            self.name,
-            self.kind,
-            self.shape,
-            self.classes,
-            self.train,
-            self.test,
-            measurements=self.measurements,
-        )
 
 
 @dataclass(frozen=True)
@@ -385,20 +366,13 @@ def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> S
 
 def clustered_data(prepared: Prepared) -> ClusteredData:
     """Return the facts about a data set that clusters.json holds."""
-    spec = prepared.spec
     return ClusteredData(
-        name=spec.name,
-        kind=spec.kind,
-        classes=spec.classes,
-        train=spec.train,
-        test=spec.test,
-        shape=spec.shape,
+        spec=prepared.spec,
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=on_odd_of(prepared),
         embedded=embedded_from(prepared.manifest),
-        measurements=spec.measurements,
         coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
-        windows=window_rule(prepared.manifest) if spec.kind == "series" else None,
+        windows=window_rule(prepared.manifest) if prepared.spec.kind == "series" else None,
     )
 
 

@@ -1,7 +1,7 @@
 """The digests of a run's figures and report, so that a page is never shown, or made, of damaged files.
 
-views.json holds for each view, figures and report, its files with their digests, and a digest of what it was made of,
-so that only views that are missing, damaged or out of date are made.
+views.json holds for each view, figures and report, its files with their digests, and for figures a digest of what they
+were drawn from, so that they are only drawn again where they are missing, damaged or out of date.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shoal.core.records import record_to_json
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 
@@ -22,21 +21,6 @@ FIGURES = "figures"
 """The view that all figures and contact sheets are together; the other view is the report."""
 FIGURE_SOURCES = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
 """The files of a run that its figures are drawn from, beside its final state."""
-ROUTINE = frozenset(
-    {
-        "started",
-        "resumed",
-        "finished",
-        "round_started",
-        "round_finished",
-        "client_finished",
-        "clients_dropped",
-        "pipeline_began",
-        "pipeline_ended",
-        "model_registered",
-    }
-)
-"""Kinds of events that do not make a report out of date by themselves: they say that the run proceeded as it should."""
 
 
 def keep_view(run: RunFolder, view: str, source: str = "") -> None:
@@ -45,7 +29,7 @@ def keep_view(run: RunFolder, view: str, source: str = "") -> None:
     Args:
         run: the run's folder.
         view: FIGURES or REPORT.
-        source: from `source_of_figures` or `source_of_report`; empty where the view is to be made again.
+        source: of figures, from `source_of_figures`; empty where they are to be drawn again.
     """
     files = {str(path.relative_to(run.path)): file_digest(path) for path in view_files(run, view)}
     write_sealed(run.path / VIEWS, {**kept_views(run), view: {"files": files, "source": source}}, sync=False)
@@ -100,13 +84,6 @@ def source_of_figures(run: RunFolder) -> str:
     """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
     files = {name: file_digest(run.path / name) for name in FIGURE_SOURCES if (run.path / name).exists()}
     return digest_of([files, run.status().weights_sha256, code_digest()])
-
-
-def source_of_report(run: RunFolder) -> str:
-    """Return a digest of what the report of a finished run shows: what figures show, lineage, and events of note."""
-    events = [event.to_json() for event in run.events() if event.kind not in ROUTINE]
-    shown = record_to_json(run.lineage()), record_to_json(run.status().tracking)
-    return digest_of([source_of_figures(run), *shown, events])
 
 
 def digest_of(content: Any) -> str:

@@ -111,22 +111,6 @@ class Decision:
             return PROMOTED
         return KEPT
 
-    def rows(self) -> list[dict[str, str]]:
-        """Return the decision as a table: a row a score, with the champion's, the challenger's and their difference."""
-        rows = []
-        for name, new in self.challenger.scores.items():
-            row = {"score": name, "champion": "-", "challenger": f"{new:.4f}", "difference": "-", "interval": "-"}
-            if self.champion is not None:
-                old = self.champion.scores[name]
-                row |= {"champion": f"{old:.4f}", "difference": f"{new - old:+.4f}"}
-            if name == self.score:
-                row |= {
-                    "score": f"{name} (decides, margin {self.margin:g})",
-                    "interval": f"{self.low:+.4f} to {self.high:+.4f}",
-                }
-            rows.append(row)
-        return rows
-
 
 @dataclass(frozen=True)
 class HeldOut:

@@ -16,7 +16,7 @@ from typing import Any
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import SETTINGS, RunError, RunFolder
+from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.champions import (
@@ -241,7 +241,7 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
     """Make the version that was the champion before the champion again, and record who did so and why.
 
     Args:
-        which: a registered name, or a run of that name; None: the only name that has a champion.
+        which: a registered name; None: the only name that has a champion.
         runs: folder of the runs.
         why: the reason.
 
@@ -267,14 +267,9 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
 
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
-    """Return settings that say where MLflow is, and the registered name that is meant."""
-    if which is not None:
-        with contextlib.suppress(RunError):
-            settings = RunFolder.find(which, runs).settings()
-            return settings, name_of_model(settings)
-    settings = make_settings({})
-    if started := in_order(runs):
-        settings = RunFolder(started[-1].parent).settings()
+    """Return settings that say where MLflow is, those of the newest run, and the registered name that is meant."""
+    started = in_order(runs)
+    settings = RunFolder(started[-1].parent).settings() if started else make_settings({})
     if which is not None:
         return settings, which
     with registry_client(settings) as client:

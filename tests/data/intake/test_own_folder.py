@@ -193,5 +193,5 @@ def test_test_part_keeps_two_samples_of_every_client(folder, store):
 def test_wrong_choices(folder, store):
     with pytest.raises(DataError, match=r"on_bad is 'ignore', expected one of refuse, skip"):
         add_set(folder, "photos", store, on_bad="ignore")
-    with pytest.raises(DataError, match=r"size is 0x4"):
+    with pytest.raises(DataError, match=r"--size '0x4': expected HEIGHTxWIDTH"):
         add_set(folder, "photos", store, size="0x4")

@@ -109,21 +109,45 @@ def test_patience_counts_rounds_in_a_row(world):
         assert len(leaves(server)) == clusters
 
 
-def test_partial_participation_is_refused(world):
-    method = world.method("cfl")
-    method.context = replace(method.context, fraction=0.5)
-    with pytest.raises(MethodError, match=r"cfl compares the updates of all clients: set participation\.fraction=1"):
-        start(method, 6)
+def part_of(method, fraction):
+    """The method where only a share of the clients takes part in a round."""
+    method.context = replace(method.context, fraction=fraction)
+    return method
 
 
-def test_a_cluster_of_which_a_client_is_missing_moves_and_is_not_split(world):
-    method = world.method("cfl", criterion="absolute", eps1=0.5, eps2=1.0)
+def test_planted_groups_are_found_though_half_the_clients_take_part(world):
+    """Four groups of four; eight clients a round. Each cluster is judged by the latest update of each client."""
+    method = part_of(world.method("cfl", criterion="schedule", schedule=tuple(range(1, 60))), 0.5)
+    truth = tuple(np.repeat(range(4), 4).tolist())
+    federation = Federation(method.context.spec, (10,) * 16, Streams(0), truth)
+    server, rows = method.init_server(federation), directions(4, 4, 60)
+    for _ in range(40):
+        there = method.sample_clients(server, federation)
+        assert len(there) == 8
+        server = a_round(method, server, rows[there], there)
+    assert leaves(server) == [tuple(range(4 * g, 4 * g + 4)) for g in range(4)]
+    kept = [key for key in server.tensors if key.startswith("latest/") and key.endswith("/update")]
+    assert len(kept) == 16, "one vector a client"
+
+
+def test_the_latest_updates_say_whether_a_cluster_rests_and_a_new_one_begins_without_them(world):
+    """Norms of all clients' latest updates: of one group's alone, the mean would be as long as the updates."""
+    settings = {"criterion": "absolute", "eps1": 0.5, "eps2": 1.0}
     rows = directions(2, 3, 40, noise=0.01)
-    before = start(method, 6)
-    server = a_round(method, before, rows[:5], range(5))
-    assert leaves(server) == [tuple(range(6))]
-    assert not torch.equal(server.tensors["node/0"], before.tensors["node/0"])
-    assert len(leaves(a_round(method, server, rows))) == 2
+    method = part_of(world.method("cfl", **settings), 0.5)
+    server = a_round(method, start(method, 6), rows[:3], range(3))
+    assert server.facts["log"][0]["mean_norm"] > 1
+    moved = server.tensors["node/0"]
+    server = a_round(method, server, rows[3:], range(3, 6))
+    assert server.facts["log"][0]["mean_norm"] < 0.5 < 1 < server.facts["log"][0]["max_norm"]
+    assert leaves(server) == [(0, 1, 2), (3, 4, 5)]
+    tree = Tree.from_facts(server.facts)
+    still = next(child for child in tree.nodes[0].children if tree.nodes[child].clients == (0, 1, 2))
+    assert torch.equal(server.tensors[f"node/{still}"], moved), "nobody of it took part in this round"
+    assert server.tensors[f"edge/{still}"].shape[0] == 3
+    assert not [key for key in server.tensors if key.startswith("latest/")]
+    everyone = a_round(world.method("cfl", **settings), start(method, 6), rows)
+    assert not [key for key in everyone.tensors if key.startswith("latest/")], "nothing is kept where all take part"
 
 
 def test_zero_updates_are_cut_and_no_cosine_is_undefined(world):

@@ -76,7 +76,7 @@ def test_random_stays_the_default(world: Any) -> None:
         ("fedsimclr", {"start": "random"}, "model.start=pretrained to train"),
         ("fedsimclr", {"encoder": "tiny-conv"}, "cannot train 'tiny-conv': set model.encoder to efficientnet-lite0"),
         ("fedsimclr", {"encoder": "file:net.pt"}, "a network in TorchScript"),
-        ("fedsimclr", {"encoder": "timm:resnet18"}, "is not installed"),
+        ("fedsimclr", {"encoder": "torchvision:resnet18"}, "is not installed"),
         ("fedsimclr", {"encoder": "pixels", "start": "random"}, "'pixels' is no network for that"),
         ("uifca", {}, "set model.start=random"),
         ("fedkmeans", {}, "set model.start=random"),

@@ -43,8 +43,9 @@ def test_settings_that_a_method_does_not_read_set_no_runs_apart() -> None:
 
 def test_names_are_short_and_unambiguous() -> None:
     assert run_name(make_settings({"method": "fedcc"})) == title(make_settings({"method": "fedcc"}))
-    settings = make_settings({"method": "fedcc", "local": {"lr": 0.01}, "aggregation": {"clip": 0.1}})
-    assert "aggregation.clip 0.1" in run_name(settings)
+    server = {"server": {"name": "adam", "lr": 0.1}}
+    settings = make_settings({"method": "fedcc", "local": {"lr": 0.01}, "aggregation": server})
+    assert "aggregation.server.lr 0.1" in run_name(settings)
     assert "local.lr 0.01" in run_name(settings)
     many = {
         "local": {"lr": 0.01, "batch": 7, "epochs": 3, "momentum": 0.5, "weight_decay": 0.0123},
