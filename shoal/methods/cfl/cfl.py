@@ -29,6 +29,7 @@ from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import Score, Supervised, judge
 from shoal.methods.cfl.tree import Node, Tree
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, RunHistory, Server, Update
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
