@@ -14,7 +14,7 @@ from shoal.tasks.prefect.environment import set_prefect_defaults
 set_prefect_defaults()
 
 from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
-from prefect.artifacts import create_table_artifact  # noqa: E402
+from prefect.artifacts import create_markdown_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
 from shoal.core.errors import ShoalError  # noqa: E402
@@ -237,7 +237,7 @@ def train_and_decide(
         drifts: the drift that was found.
     """
     for each in drifts:
-        run.event(DRIFTED, **{**each.to_json(), "message": each.sentence()})
+        run.event(DRIFTED, **{**asdict(each), "message": each.sentence()})
     drive_as_task_runs(run, (ROUNDS, CLUSTERS))
     record_changes(run)
     champion_path = None if champion is None else str(champion.path)
@@ -276,11 +276,11 @@ def emit_drift(settings: Settings, drifts: Sequence[Drift], log: Any) -> None:
     for each in drifts:
         log.warning(each.sentence())
         with contextlib.suppress(Exception):  # Prefect is out of reach: the run's events have it
-            emit_event("shoal.drift", resource=resource, payload={**each.to_json(), "message": each.sentence()})
+            emit_event("shoal.drift", resource=resource, payload={**asdict(each), "message": each.sentence()})
 
 
 def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts: Sequence[Drift]) -> None:
-    """Show the decision as a table on the page of the flow run, with the drift below it."""
+    """Show the decision on the page of the flow run, with the drift below it."""
     verdict = f"**{run.name}** is not promoted"
     if decision.promoted:
         verdict = f"**{run.name}** is the champion"
@@ -290,4 +290,4 @@ def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts
     paragraphs += [each.sentence() for each in changes_of(run)]
     key = f"night-{re.sub('[^a-z0-9]+', '-', settings.data.name.lower()).strip('-')}"
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        create_table_artifact(key=key, table=decision.rows(), description="\n\n".join(paragraphs))
+        create_markdown_artifact("\n\n".join(paragraphs), key)

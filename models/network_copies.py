@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -111,56 +111,3 @@ def copy_all(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 
 def _lie_alike(target: Tensor, value: Tensor) -> bool:
     return target.stride() == value.stride() and target.device == value.device
-
-
-def state_of(network: nn.Module) -> dict[str, Tensor]:
-    """Return `network.state_dict()`, its tensors themselves, without asking every layer for its hooks."""
-    return dict(_state(network, ""))
-
-
-def _state(module: nn.Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
-    if _has_own_state(module):
-        yield from ((prefix + name, value) for name, value in module.state_dict(keep_vars=True).items())
-        return
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            yield prefix + name, parameter
-    for name, buffer in module._buffers.items():
-        if buffer is not None and name not in module._non_persistent_buffers_set:
-            yield prefix + name, buffer
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _state(child, f"{prefix}{name}.")
-
-
-def _has_own_state(module: nn.Module) -> bool:
-    """Return whether a layer says in a way of its own what its state is."""
-    kind = type(module)
-    return (
-        isinstance(module, torch.jit.ScriptModule)
-        or bool(module._state_dict_hooks or module._state_dict_pre_hooks)
-        or kind._save_to_state_dict is not nn.Module._save_to_state_dict
-        or kind.get_extra_state is not nn.Module.get_extra_state
-        or kind.state_dict is not nn.Module.state_dict
-    )
-
-
-def tensors_of(network: nn.Module) -> list[Tensor]:
-    """Return all parameters and buffers of a network, each once, in an order that copies of it share."""
-    found: dict[int, Tensor] = {}
-    visited: set[int] = set()
-    _collect(network, found, visited)
-    return list(found.values())
-
-
-def _collect(module: nn.Module, found: dict[int, Tensor], visited: set[int]) -> None:
-    if id(module) in visited:
-        return
-    visited.add(id(module))
-    for tensors in (module._parameters, module._buffers):
-        for tensor in tensors.values():
-            if tensor is not None:
-                found.setdefault(id(tensor), tensor)
-    for child in module._modules.values():
-        if child is not None:
-            _collect(child, found, visited)

@@ -25,7 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import pytest
 import torch
 
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN, METHODS
 
 sys.dont_write_bytecode = False
 torch.set_num_threads(1)
@@ -81,18 +81,21 @@ def one_quick(values: Iterable[Any]) -> list[Any]:
     return [first, *(pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.long) for v in more)]
 
 
-def is_one_more_method(item: pytest.Item) -> bool:
-    """Return whether a test of every method is that of one which has a representative."""
+def methods_of(item: pytest.Item) -> set[str]:
+    """Return the methods that a test of every method is about."""
     values = getattr(getattr(item, "callspec", None), "params", {}).values()
-    names = {value.split(",")[0] for value in values if isinstance(value, str)} & METHODS.keys()
-    return bool(names) and not names & REPRESENTATIVES
+    return {value.split(",")[0] for value in values if isinstance(value, str)} & METHODS.keys()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if is_one_more_method(item):
+        methods = methods_of(item)
+        if methods and not methods & REPRESENTATIVES:
             item.add_marker("long")
+        # The laboratory's variants of methods share their code.
+        if methods - BUILT_IN.keys() and item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker("slow")
     if commit := config.getoption("--tenth"):
         part = int(commit[:8], 16) % 10
         items[:] = [item for item in items if hashlib.sha256(item.nodeid.encode()).digest()[0] % 10 == part]

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.engine.cluster import own_gpu
-from shoal.engine.store.shared_temp import SharedTempError, user_name
-from tests.engine.store.test_shared_temp import IS_ROOT, NOBODY, link, no_folder, open_to_all
 from tests.serving import attack
 from tests.serving.served import Served, eventually
 
@@ -35,8 +32,10 @@ SECRET = (
     "runs/.serve/worker.log",
 )
 """Files of a served home that nobody but its user reads."""
-PLACE = "shoal-workers"
-"""How the name of a folder among everybody's temporary files begins."""
+NOBODY = 65534
+"""Another user's number."""
+IS_ROOT = os.geteuid() == 0
+"""Who may give files to another user, and start processes of one."""
 
 
 @dataclass(frozen=True)
@@ -108,58 +107,6 @@ def refused(act: Callable[[], Any]) -> bool:
     return False
 
 
-def closed(path: Path, target: Path) -> None:
-    """A folder of the other user's own, as Shoal would make it."""
-    path.mkdir(mode=0o700)
-
-
-def dangling(path: Path, target: Path) -> None:
-    """A link to what is not there yet."""
-    path.symlink_to(target / "not there")
-
-
-def pipe(path: Path, target: Path) -> None:
-    """A pipe that nobody writes to."""
-    os.mkfifo(path)
-
-
-PLANTED: tuple[Callable[[Path, Path], None], ...] = (link, dangling, open_to_all, closed, no_folder, pipe)
-
-
-def of_temporary_files(folder: Path) -> Iterator[Tried]:
-    """What another user gets who puts something in the place of a folder among the temporary files."""
-    found: list[str | None] = []
-    for plant in PLANTED:
-        temp = folder / f"{PLACE}-{plant.__name__}"
-        found.append(planted(temp, f"{PLACE}-{user_name()}", own_gpu.lock_folder, plant))
-    yield told("another user", "planted temporary folders", found)
-
-
-def planted(temp: Path, name: str, place: Callable[[], Path], plant: Callable[[Path, Path], None]) -> str | None:
-    """What another user gets with something planted in a folder of temporary files.
-
-    Args:
-        temp: the folder, which is made.
-        name: of what Shoal would make in it.
-        place: makes it.
-        plant: puts something in its place.
-    """
-    temp.mkdir()
-    temp.chmod(0o1777)
-    mine = temp / "home"
-    mine.mkdir()
-    as_other(lambda: plant(temp / name, mine))
-    before = tempfile.tempdir
-    tempfile.tempdir = str(temp)
-    try:
-        place()
-    except SharedTempError:
-        return None
-    finally:
-        tempfile.tempdir = before
-    return f"{plant.__name__}: what another user made is used"
-
-
 def of_secrets(served: Served) -> Iterator[Tried]:
     """Which files of a served home another user can read or write, whose folders above are open to everybody."""
     found: list[str | None] = []
@@ -185,7 +132,6 @@ def all_tries(folder: Path) -> Iterator[Tried]:
         yield from of_pages(served, folder / "told")
         if IS_ROOT:
             yield from of_secrets(served)
-            yield from of_temporary_files(folder)
         else:
             print("two users are not tried: only root can act as both", file=sys.stderr)
     finally:

@@ -1,75 +1,66 @@
 """Files that hold vectors as one array: .npy, .npz, .parquet with a column of lists, .h5ad.
 
-Values are read block by block, so that a file may be larger than memory; the arrays of a .npz, and of a sparse .h5ad,
-are read whole. An .h5ad needs h5py, an extra of the package.
+An .npy, and a dense .h5ad, may be larger than memory: they are read block by block. An .h5ad needs h5py, an extra.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, short_text, shown
 from shoal.data.intake.tables import find_column, read_table
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.lazy_array import blocks
 from shoal.data.sets.wording import first_of
 
-ROWS = 8192
-"""Rows of a block."""
 PARQUET = (".parquet", ".pq")
 """Suffixes of files that hold a table, or arrays in a column of lists."""
 
 
 @dataclass(frozen=True)
 class VectorFile:
-    """The vectors of a file, not yet read.
+    """The vectors of a file.
 
     Attributes:
         path: the file.
-        rows, width: shape of the vectors.
-        dtype: their type in the file.
-        blocks: yields them in order, each block (m, width).
+        x: (rows, width); its values may still be in the file.
         clients, labels: of each row; None where the file has none.
         columns: names of the columns of a vector; empty where they have none.
         others: names of what else the file holds.
     """
 
     path: Path
-    rows: int
-    width: int
-    dtype: np.dtype[Any]
-    blocks: Callable[[], Iterator[np.ndarray]]
+    x: Any
     clients: pd.Series | None = None
     labels: pd.Series | None = None
     columns: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Contents:
+class _Contents(NamedTuple):
     """What a file holds.
 
     Attributes:
-        arrays: shape and type of what may be the vectors, by name.
-        blocks: yields the blocks of one of them.
-        columns: what may name clients and labels.
-        column: returns the values of one of these.
+        arrays: what may be the vectors, by name; each is read when it is called.
+        columns: what may name clients and labels, likewise.
         vectors, labels: the default names.
-        features: the names of the columns of an array.
+        features: the names of the columns of the default vectors.
     """
 
-    arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    blocks: Callable[[str], Iterator[np.ndarray]]
-    columns: Collection[str] = ()
-    column: Callable[[str], np.ndarray] = field(default=lambda name: np.array([name]))
-    vectors: str = "x"
+    arrays: Mapping[str, Callable[[], Any]]
+    columns: Mapping[str, Callable[[], np.ndarray]]
+    vectors: str
     labels: str = ""
-    features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
 
 
 def is_array_file(path: Path) -> bool:
@@ -90,7 +81,7 @@ def is_array_file(path: Path) -> bool:
 def open_array_file(
     path: Path, vectors: str | None = None, client_column: str = "client", label_column: str | None = None
 ) -> VectorFile:
-    """Open a file of vectors; values are read later, names of clients and labels now.
+    """Open a file of vectors.
 
     Args:
         path: the file.
@@ -107,25 +98,21 @@ def open_array_file(
         raise DataError(f"{path} is not a file of vectors: expected {', '.join(OPENERS)}")
     with _one_sentence(path):
         contents = opener(path)
-        name = _choice_of_vectors(contents, path, vectors)
-        shape, dtype = contents.arrays[name]
-        rows, width = _check_vectors(shape, dtype, path, name)
+        name = contents.vectors if vectors is None else vectors
+        if name not in contents.arrays:
+            raise DataError(
+                f"{path} has no array {name!r}; it has {_listed(contents.arrays)}: name that of the vectors with "
+                "--features of `shoal data add`"
+            )
+        x = contents.arrays[name]()
+        _check_vectors(x, f"{path}: {name}" if name else str(path))
         if label_column and label_column not in contents.columns:
             raise DataError(f"{path} has no labels {label_column!r}; it has {_listed(contents.columns)}")
-        clients = _names(contents, client_column, rows, path)
-        labels = _names(contents, label_column or contents.labels, rows, path)
+        clients = _names(contents, client_column, len(x), path)
+        labels = _names(contents, label_column or contents.labels, len(x), path)
     used = {name, *(column.name for column in (clients, labels) if column is not None)}
-    return VectorFile(
-        path,
-        rows,
-        width,
-        dtype,
-        lambda: contents.blocks(name),
-        clients,
-        labels,
-        contents.features.get(name, ()),
-        tuple(sorted({*contents.arrays, *contents.columns} - used)),
-    )
+    features = contents.features if name == contents.vectors else ()
+    return VectorFile(path, x, clients, labels, features, tuple(sorted({*contents.arrays, *contents.columns} - used)))
 
 
 def read_clients(path: Path, client_column: str, label_column: str | None) -> tuple[pd.Series, pd.Series | None]:
@@ -144,12 +131,59 @@ def read_clients(path: Path, client_column: str, label_column: str | None) -> tu
     return clients, labels
 
 
+def vectors_of(files: Sequence[VectorFile], scratch: Path, intake: Intake) -> np.ndarray:
+    """Return the vectors of files, one file after the other, float32 (n, d), memory-mapped.
+
+    Args:
+        files: all of the same width.
+        scratch: an existing folder with room for them; nothing stays there.
+        intake: notes of arrays of other types.
+
+    Raises:
+        DataError: a value is not finite (file, row and column are named).
+    """
+    for file in files:
+        if file.x.dtype != np.float32:
+            intake.adapt(f"array of {file.x.dtype} as float32", file.path.name)
+    try:
+        with tempfile.TemporaryFile(dir=scratch) as room:
+            for file in files:
+                for block in float32_blocks(file):
+                    room.write(np.ascontiguousarray(block).data)
+            room.flush()
+            return np.memmap(room, np.float32, "r", shape=(sum(len(file.x) for file in files), files[0].x.shape[1]))
+    except OSError as error:
+        raise DataError(
+            f"the vectors of {files[0].path} could not be written to {scratch}: {short_text(error)}"
+        ) from error
+
+
+def float32_blocks(file: VectorFile) -> Iterator[np.ndarray]:
+    """Yield the vectors of a file as float32 (m, d), block by block.
+
+    Raises:
+        DataError: a value is not finite, or a block is damaged.
+    """
+    row = 0
+    with _one_sentence(file.path):
+        for block in blocks(file.x):
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = block.astype(np.float32, copy=False)
+            for place, column in np.argwhere(~np.isfinite(x))[:1]:
+                name = shown(file.columns[column]) if file.columns else str(column)
+                value = block[place, column]
+                what = "is too large for float32" if np.isfinite(value) else f"is {value}"
+                raise DataError(f"{file.path}: row {row + place}, column {name} {what}: vectors must be finite numbers")
+            row += len(x)
+            yield x
+
+
 @contextlib.contextmanager
 def _one_sentence(path: Path) -> Iterator[None]:
     """Turn whatever a library raises on a broken file into one sentence."""
     try:
         yield
-    except DataError:
+    except (DataError, GeneratorExit):
         raise
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
@@ -159,77 +193,50 @@ def _one_sentence(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read as arrays ({short_text(error)})") from error
 
 
-def _check_vectors(shape: tuple[int, ...], dtype: np.dtype[Any], path: Path, name: str) -> tuple[int, int]:
-    """Return rows and width of an array of vectors; refuse any other."""
-    what = f"{path}: {name}" if name else str(path)
-    if dtype.kind not in "buif":
-        raise DataError(f"{what} holds {dtype}: expected numbers")
-    if len(shape) != 2:
+def _check_vectors(x: Any, what: str) -> None:
+    if x.dtype.kind not in "buif":
+        raise DataError(f"{what} holds {x.dtype}: expected numbers")
+    if len(x.shape) != 2:
         raise DataError(
-            f"{what} has the shape {shape}: expected one vector a row (n, d), such as x.reshape(len(x), -1)"
+            f"{what} has the shape {x.shape}: expected one vector a row (n, d), such as x.reshape(len(x), -1)"
         )
-    if not shape[0]:
+    if not x.shape[0]:
         raise DataError(f"{what} has no rows")
-    if not shape[1]:
+    if not x.shape[1]:
         raise DataError(f"{what} has vectors without a value: expected at least one column")
-    return int(shape[0]), int(shape[1])
-
-
-def _choice_of_vectors(contents: _Contents, path: Path, wanted: str | None) -> str:
-    """Return the name of the array of vectors: the wanted one, the default, or the only one with rows and columns."""
-    tables = [name for name, (shape, _) in contents.arrays.items() if len(shape) == 2]
-    default = contents.vectors
-    if default not in contents.arrays and len(tables) == 1:
-        default = tables[0]
-    name = default if wanted is None else wanted
-    if name not in contents.arrays:
-        raise DataError(
-            f"{path} has no array {name!r}; it has {_listed(contents.arrays)}: name that of the vectors with "
-            "--features of `shoal data add`"
-        )
-    return name
 
 
 def _names(contents: _Contents, name: str, rows: int, path: Path) -> pd.Series | None:
     """Return names of clients or labels, one a row; None where the file has none."""
     if name not in contents.columns:
         return None
-    column = _column(contents.column(name), path, name)
-    if len(column) != rows:
-        raise DataError(f"{path} has {rows} vectors and {len(column)} values of {name!r}: expected one each")
-    return column
-
-
-def _column(values: np.ndarray, path: Path, name: str) -> pd.Series:
+    values = contents.columns[name]()
     if values.ndim != 1:
         raise DataError(f"{path}: {name} has the shape {values.shape}: expected one name or number a vector")
+    if len(values) != rows:
+        raise DataError(f"{path} has {rows} vectors and {len(values)} values of {name!r}: expected one each")
     return pd.Series(values, name=name)
 
 
-def _listed(names: Collection[str]) -> str:
+def _listed(names: Mapping[str, object]) -> str:
     return first_of([shown(name) for name in sorted(names)]) or "none"
 
 
-def _blocks_of(array: Any) -> Iterator[np.ndarray]:
-    for start in range(0, array.shape[0], ROWS):
-        block = array[start : start + ROWS]
-        yield np.asarray(block.toarray() if hasattr(block, "toarray") else block)
-
-
 def _open_npy(path: Path) -> _Contents:
-    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _Contents({"": (array.shape, array.dtype)}, lambda _: _blocks_of(array), vectors="")
+    return _Contents({"": lambda: np.load(path, mmap_mode="r", allow_pickle=False)}, {}, "")
 
 
 def _open_npz(path: Path) -> _Contents:
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
-    forms = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-    return _Contents(forms, lambda name: _blocks_of(arrays[name]), arrays, arrays.__getitem__, labels="label")
+    tables = [name for name, array in arrays.items() if array.ndim == 2]
+    default = tables[0] if "x" not in arrays and len(tables) == 1 else "x"
+    readers = {name: partial(arrays.__getitem__, name) for name in arrays}
+    return _Contents(readers, readers, default, "label")
 
 
-def _list_columns(schema: Any) -> dict[str, Any]:
-    """Return the type of the numbers of each column of lists."""
+def _list_columns(schema: Any) -> list[str]:
+    """Return the columns of lists of numbers."""
     from pyarrow import types
 
     def is_vector(kind: Any) -> bool:
@@ -237,91 +244,62 @@ def _list_columns(schema: Any) -> dict[str, Any]:
             return False
         return bool(types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
 
-    return {field.name: field.type.value_type for field in schema if is_vector(field.type)}
+    return [field.name for field in schema if is_vector(field.type)]
 
 
 def _open_parquet(path: Path) -> _Contents:
     import pyarrow.parquet
 
-    file = pyarrow.parquet.ParquetFile(path)
-    rows = file.metadata.num_rows
-    lists = _list_columns(file.schema_arrow)
-    forms = {}
-    for name, kind in lists.items():
-        first = next(_parquet_blocks(path, name, 1), np.empty((0, 0)))
-        forms[name] = ((rows, first.shape[1]), np.dtype(kind.to_pandas_dtype()))
-
     def column(name: str) -> np.ndarray:
         values: np.ndarray = pyarrow.parquet.read_table(path, columns=[name]).to_pandas()[name].to_numpy()
         return values
 
-    others = [name for name in file.schema_arrow.names if name not in lists]
-    return _Contents(forms, lambda name: _parquet_blocks(path, name), others, column)
+    schema = pyarrow.parquet.read_schema(path)
+    lists = _list_columns(schema)
+    return _Contents(
+        {name: partial(_lists, path, name) for name in lists},
+        {name: partial(column, name) for name in schema.names if name not in lists},
+        lists[0] if len(lists) == 1 else "x",
+    )
 
 
-def _parquet_blocks(path: Path, name: str, rows: int = ROWS) -> Iterator[np.ndarray]:
+def _lists(path: Path, name: str) -> np.ndarray:
+    """Return a column of lists of one length as an array (rows, length)."""
     import pyarrow.parquet
     from pyarrow import compute
 
-    width = None
-    start = 0
-    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=[name]):
-        lengths = compute.list_value_length(batch.column(0)).to_numpy(zero_copy_only=False)
-        width = lengths[0] if width is None else width
-        odd = np.flatnonzero(lengths != width)  # the length of a missing list is NaN
-        if len(odd):
-            row = start + int(odd[0])
-            raise DataError(f"{path}: row {row} has no list of {int(width)} numbers in {name!r}, as row 0 has")
-        yield batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(len(lengths), int(width))
-        start += len(lengths)
-
-
-def _hdf5_values(item: Any) -> np.ndarray:
-    """Return a column of names, or of codes for names: categories of AnnData, also of 0.7."""
-    import h5py
-
-    if isinstance(item, h5py.Group):
-        return _of_codes(item["codes"][:], _hdf5_values(item["categories"]))
-    values: np.ndarray
-    if h5py.check_string_dtype(item.dtype) is not None:
-        values = item.asstr()[:]
-        return values
-    values = item[:]
-    if "categories" in item.attrs:
-        return _of_codes(values, _hdf5_values(item.file[item.attrs["categories"]]))
-    return values
-
-
-def _of_codes(codes: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """Return the name of each code; None for a code that has none, as -1 for a missing value."""
-    known = dict(enumerate(names))
-    return np.array([known.get(code) for code in codes.tolist()], dtype=object)
+    values = pyarrow.parquet.read_table(path, columns=[name])[name].combine_chunks()
+    lengths = compute.list_value_length(values).to_numpy(zero_copy_only=False)
+    odd = np.flatnonzero(lengths != lengths[:1])  # the length of a missing list is NaN
+    if len(odd):
+        raise DataError(f"{path}: row {odd[0]} has no list of {lengths[0]:g} numbers in {name!r}, as row 0 has")
+    x: np.ndarray = compute.list_flatten(values).to_numpy(zero_copy_only=False)
+    return x.reshape(len(lengths), -1) if len(lengths) else x[:, None]
 
 
 def _open_h5ad(path: Path) -> _Contents:
     import h5py
 
     file = h5py.File(path, "r")
-    forms = {}
-    for name in ("X", *(f"{group}/{key}" for group in ("layers", "obsm") for key in file.get(group, ()))):
-        item = file.get(name)
-        if isinstance(item, h5py.Dataset):
-            forms[name] = (item.shape, item.dtype)
-        elif item is not None and "indptr" in item:
-            forms[name] = (tuple(int(n) for n in item.attrs["shape"]), item["data"].dtype)
-    if not isinstance(file["obs"], h5py.Group):
+    names = [f"{group}/{key}" for group in ("layers", "obsm") for key in file.get(group, ())]
+    arrays = {name: partial(_matrix, file[name]) for name in ("X", *names) if name in file}
+    obs = file["obs"]
+    if not isinstance(obs, h5py.Group) or "__categories" in obs:
         raise DataError(f"{path} was written by an old AnnData: read it, and write it again with a new one")
-    features = {}
+    features: tuple[str, ...] = ()
     if "var" in file and (index := file["var"].attrs.get("_index")) in file["var"]:
-        features["X"] = tuple(map(str, _hdf5_values(file["var"][index])))
-    return _Contents(
-        forms,
-        lambda name: _blocks_of(_matrix(file[name])),
-        list(file["obs"]),
-        lambda name: _hdf5_values(file["obs"][name]),
-        vectors="X",
-        features=features,
-    )
+        features = tuple(map(str, _hdf5_values(file["var"][index])))
+    return _Contents(arrays, {name: partial(_hdf5_values, obs[name]) for name in obs}, "X", features=features)
+
+
+def _hdf5_values(item: Any) -> np.ndarray:
+    """Return a column of AnnData; a row without a category has NaN."""
+    import h5py
+
+    if isinstance(item, h5py.Group):
+        return np.asarray(pd.Categorical.from_codes(item["codes"][:], _hdf5_values(item["categories"])))
+    values: np.ndarray = item[:] if h5py.check_string_dtype(item.dtype) is None else item.asstr()[:]
+    return values
 
 
 def _matrix(item: Any) -> Any:
@@ -333,7 +311,7 @@ def _matrix(item: Any) -> Any:
         return item
     by_columns = str(item.attrs.get("encoding-type", "")).startswith("csc")
     kind = sparse.csc_matrix if by_columns else sparse.csr_matrix
-    return kind((item["data"][:], item["indices"][:], item["indptr"][:]), shape=tuple(item.attrs["shape"])).tocsr()
+    return kind((item["data"][:], item["indices"][:], item["indptr"][:]), shape=tuple(item.attrs["shape"])).toarray()
 
 
 OPENERS: dict[str, Callable[[Path], _Contents]] = {

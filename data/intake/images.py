@@ -24,11 +24,13 @@ class Rejected:
         path: below the folder.
         reason: in full.
         kind: the same text for all files with this reason; empty if it is the reason.
+        odd: whether it is an image of another size.
     """
 
     path: str
     reason: str
     kind: str = ""
+    odd: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class AddOptions(WindowOptions):
             value = getattr(self, name)
             if value not in allowed:
                 raise DataError(f"{name} is {value!r}, expected one of {', '.join(filter(None, allowed))}")
-        if self.size is not None and not re.fullmatch(r"[0-9]{1,5}x[0-9]{1,5}", self.size):
+        if self.size is not None and not re.fullmatch(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", self.size):
             raise DataError(f"--size {self.size!r}: expected HEIGHTxWIDTH, such as 32x32")
 
     @property

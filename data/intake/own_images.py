@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.data.intake.folder_files import client_folders, find_images, one_spelling, spellings
-from shoal.data.intake.held_out import MIN_TRAIN
+from shoal.data.intake.copies import MIN_TRAIN
+from shoal.data.intake.folder_files import client_folders, find_images, one_spelling
 from shoal.data.intake.image_decoding import CONVERTED
 from shoal.data.intake.images import (
     GREY_IN_COLOUR,
@@ -37,15 +36,6 @@ NO_CLIENT = "in no client's folder"
 CHANGED = "is another image than the one of this name in the set: give it another name"
 MAX_NAMED = 10
 """So many refused files are named, so that what to do stays on the screen."""
-
-
-@dataclass
-class _Sorted:
-    """Images by what becomes of them: `taken`, unusable (`bad`), or of another size (`odd`)."""
-
-    taken: list[Picture] = field(default_factory=list)
-    bad: list[Rejected] = field(default_factory=list)
-    odd: list[Rejected] = field(default_factory=list)
 
 
 def read_folder(
@@ -80,63 +70,58 @@ def read_folder(
     clients = client_folders(folder)
     if not clients and not grows:
         raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
-    names, loose = _files(folder, onto, notes, grows=grows)
+    known = {} if onto is None else {one_spelling(file): place for file, place in known_files(onto).items()}
+    names, rejected = _files(folder, known, onto, notes)
     size = size or usual_size(names, folder)
     pictures, unreadable = read_images(names, folder, size, resize=options.on_odd == "resize")
-    images = _sorted(pictures, size, onto, options, notes)
-    images.bad[:0] = [*unreadable, *loose]
-    _refuse_by_choice(images, options, folder)
-    left_out = [*images.bad, *images.odd]
-    taken = _without_waiting(images.taken, onto, notes) if grows else images.taken
-    if not grows:
-        _refuse_bare(folder, clients, taken, onto, left_out, notes)
-    note_left_out(left_out, notes)
-    if not taken:
-        return Arrivals(None, left_out, 0, notes)
-    return Arrivals(_batch(folder, taken, size, onto, options, notes), left_out, len(taken), notes)
+    rejected += unreadable
+    taken = []
+    for picture in pictures:
+        there = known.get(one_spelling(picture.path))
+        if fault := _fault(picture, size, onto, options):
+            rejected.append(fault)
+        elif there is None:
+            taken.append(picture)
+        elif onto is not None and _is_same(picture, there, onto):
+            notes.know("files")
+        else:
+            rejected.append(Rejected(picture.path, CHANGED))
+    _refuse_by_choice(rejected, options, folder)
+    if grows:
+        taken = _without_waiting(taken, onto, notes)
+    else:
+        filled = {_top(name) for name in (*known, *(one_spelling(picture.path) for picture in taken))}
+        _refuse_bare(folder, clients, filled, rejected, notes)
+    note_left_out(rejected, notes)
+    return Arrivals(_batch(folder, taken, size, onto, options, notes) if taken else None, rejected, notes)
 
 
-def _files(folder: Path, onto: Prepared | None, notes: Intake, *, grows: bool) -> tuple[list[str], list[Rejected]]:
-    """Return the images to read, and those of no client; of a folder that grows, those that the set has are noted."""
-    known = {}
-    written = 0.0
-    if onto is not None:
-        known = spellings(known_files(onto))
-        written = (onto.folder / "manifest.json").stat().st_mtime
+def _files(
+    folder: Path, known: Container[str], onto: Prepared | None, notes: Intake
+) -> tuple[list[str], list[Rejected]]:
+    """Return the images to read, and those of no client; note those of the set that were not written since."""
+    written = 0.0 if onto is None else (onto.folder / "manifest.json").stat().st_mtime
     names = []
     loose = []
-    for name in find_images(folder, notes, set(known.values())):
+    for name in find_images(folder, notes, known):
         if "/" not in name:
             loose.append(Rejected(name, f"{NO_CLIENT}: move it into one", NO_CLIENT))
-        elif grows and one_spelling(name) in known and (folder / name).stat().st_mtime <= written:
+        elif one_spelling(name) in known and (folder / name).stat().st_mtime <= written:
             notes.know("files")
         else:
             names.append(name)
     return names, loose
 
 
-def _sorted(
-    pictures: list[Picture], size: tuple[int, int], onto: Prepared | None, options: AddOptions, notes: Intake
-) -> _Sorted:
-    """Return the pictures that a set can take and lacks, and the others with reasons."""
-    images = _Sorted()
-    known = {} if onto is None else known_files(onto)
-    spelled = spellings(known)
-    target = f"{size[0]}x{size[1]}"
-    for picture in pictures:
-        there = known.get(picture.path) or known.get(spelled.get(one_spelling(picture.path), ""))
-        if picture.size != size and options.on_odd != "resize":
-            found = f"odd-sized: {picture.size[0]}x{picture.size[1]} (height x width), expected {target}"
-            images.odd.append(Rejected(picture.path, found, f"not {target} (height x width)"))
-        elif onto is not None and onto.manifest.shape[0] == 1 and picture.pixels.ndim == 3:
-            images.bad.append(Rejected(picture.path, "coloured, and the set is grey"))
-        elif there is None:
-            images.taken.append(picture)
-        elif onto is not None and _is_same(picture, there, onto):
-            notes.know("files")
-        else:
-            images.bad.append(Rejected(picture.path, CHANGED))
-    return images
+def _fault(picture: Picture, size: tuple[int, int], onto: Prepared | None, options: AddOptions) -> Rejected | None:
+    """Return why a picture does not fit the set; None if it does."""
+    if picture.size != size and options.on_odd != "resize":
+        target = f"{size[0]}x{size[1]}"
+        reason = f"odd-sized: {picture.size[0]}x{picture.size[1]} (height x width), expected {target}"
+        return Rejected(picture.path, reason, f"not {target} (height x width)", odd=True)
+    if onto is not None and onto.manifest.shape[0] == 1 and picture.pixels.ndim == 3:
+        return Rejected(picture.path, "coloured, and the set is grey")
+    return None
 
 
 def _is_same(picture: Picture, there: tuple[str, int], onto: Prepared) -> bool:
@@ -148,47 +133,37 @@ def _is_same(picture: Picture, there: tuple[str, int], onto: Prepared) -> bool:
 
 def _without_waiting(pictures: list[Picture], onto: Prepared | None, notes: Intake) -> list[Picture]:
     """Return the pictures without those of new clients that have too few to be trained on, which are noted."""
-    known: set[str] = set()
-    if onto is not None:
-        known = set(onto.manifest.extra["clients"])
+    known = set() if onto is None else set(onto.manifest.extra["clients"])
     count = Counter(map(_client, pictures))
-    taken = []
+    waiting = {client for client in count if count[client] < MIN_TRAIN and tidy(client) not in known}
     for picture in pictures:
-        client = _client(picture)
-        if count[client] < MIN_TRAIN and tidy(client) not in known:
+        if _client(picture) in waiting:
             notes.leave_out(WAITING, picture.path)
-        else:
-            taken.append(picture)
-    return taken
+    return [picture for picture in pictures if _client(picture) not in waiting]
 
 
-def _refuse_by_choice(images: _Sorted, options: AddOptions, folder: Path) -> None:
+def _refuse_by_choice(rejected: list[Rejected], options: AddOptions, folder: Path) -> None:
     """Refuse all images where the user wants no file to be skipped."""
     refused = {}
     if options.on_bad == "refuse":
-        refused["mend them, or skip them (--on-bad skip; night.on_bad)"] = images.bad
+        bad = [each for each in rejected if not each.odd]
+        refused["mend them, or skip them (--on-bad skip; night.on_bad)"] = bad
     if options.on_odd == "refuse":
-        refused["use --on-odd resize or skip (night.on_odd), or give another --size"] = images.odd
+        odd = [each for each in rejected if each.odd]
+        refused["use --on-odd resize or skip (night.on_odd), or give another --size"] = odd
     refuse(refused, folder)
 
 
 def _refuse_bare(
-    folder: Path,
-    clients: Sequence[str],
-    pictures: list[Picture],
-    onto: Prepared | None,
-    left_out: Sequence[Rejected],
-    notes: Intake,
+    folder: Path, clients: Sequence[str], filled: Container[str], rejected: Sequence[Rejected], notes: Intake
 ) -> None:
     """Refuse clients without a usable image, and list what their folders hold."""
-    taken = {_client(picture) for picture in pictures}
-    known = () if onto is None else {file.partition("/")[0] for file in known_files(onto)}
-    bare = [client for client in clients if client not in taken and client not in known]
+    bare = [client for client in clients if one_spelling(client) not in filled]
     if not bare:
         return
-    instead = [each for each in left_out if each.path.partition("/")[0] in bare]
+    instead = [each for each in rejected if _top(each.path) in bare]
     for reason, names in notes.left_out.items():
-        instead += [Rejected(ascii(name)[1:-1], reason) for name in names if name.partition("/")[0] in bare]
+        instead += [Rejected(ascii(name)[1:-1], reason) for name in names if _top(name) in bare]
     there = f"; what lies there:\n{listing(instead, 20)}" if instead else ""
     raise DataError(f"no usable image in the folders of these clients of {folder}: {', '.join(bare)}{there}")
 
@@ -237,14 +212,16 @@ def _batch(
     )
 
 
+def _top(path: str) -> str:
+    return path.partition("/")[0]
+
+
 def _client(picture: Picture) -> str:
-    return picture.path.partition("/")[0]
+    return _top(picture.path)
 
 
 def _wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[int, int] | None:
     """Return the size of the set to append to, else the size that the user gives."""
-    if size is not None and min(size) < 1:
-        raise DataError(f"the size is {size[0]}x{size[1]}, expected at least 1x1")
     if onto is None:
         return size
     if onto.manifest.kind != "image":

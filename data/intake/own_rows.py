@@ -24,7 +24,6 @@ from shoal.data.intake.table_coding import (
     encode,
     find_coding,
     kind_of_columns,
-    note_kind,
     with_fills,
 )
 from shoal.data.intake.table_origin import table_origin
@@ -57,9 +56,7 @@ def read_rows(path: Path, onto: Prepared | None, options: AddOptions, intake: In
         raise DataError(f"{path}: every row of these clients has a missing value: {_some(bare)}: give --missing mean")
     extra = table_origin(path, onto, table.client_column, table.label_column)
     if onto is None:
-        kind = kind_of_columns(coding, x)
-        note_kind(kind, coding, intake)
-        extra |= _extra(table.columns, coding, kind)
+        extra |= _extra(table.columns, coding, kind_of_columns(coding, x))
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
     intake.see("rows", len(kept))

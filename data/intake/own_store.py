@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.core.streams import Streams
-from shoal.data.intake.copies import Copies, find_copies, note_copies, on_one_side
-from shoal.data.intake.held_out import MIN_TRAIN, held_out
+from shoal.data.intake.copies import Copies, draw_test_part, find_copies, note_copies
 from shoal.data.intake.images import Rejected
 from shoal.data.intake.names import in_order
 from shoal.data.intake.own_writing import Part, write_by_client
@@ -25,7 +23,6 @@ from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.data.sets.writing import SetUnchanged
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
@@ -39,8 +36,7 @@ class Batch:
     """Samples as they were read from a folder or a table.
 
     `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
-    `clients` are the names in the order of their numbers, and `class_names` the labels, as far as their numbers are
-    known. `in_test`, bool (n,), is the test part where it is known; None: it is drawn.
+    `clients` are the names in the order of their numbers.
     """
 
     kind: Kind
@@ -52,8 +48,6 @@ class Batch:
     source: str
     licence: str
     extra: dict[str, Any] = field(default_factory=dict)
-    class_names: tuple[str, ...] = ()
-    in_test: np.ndarray | None = None
     intake: Intake = field(default_factory=Intake)
     """Notes of what was adapted and left out; their names are written beside the set."""
 
@@ -65,17 +59,15 @@ class Arrivals:
     Attributes:
         batch: the samples to add; None where nothing is new.
         left_out: files that cannot be added, with reasons.
-        files: how many files the batch is made of.
         intake: notes of what was taken, adapted and left out.
     """
 
     batch: Batch | None
     left_out: Sequence[Rejected]
-    files: int
     intake: Intake
 
 
-class NothingNew(SetUnchanged):
+class NothingNew(DataError):
     """The set has all samples already."""
 
 
@@ -89,16 +81,7 @@ def check_spelling(name: str) -> None:
         raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
 
 
-def store_batch(
-    name: str,
-    store: Path,
-    batch: Batch,
-    test: float,
-    seed: int,
-    onto: Prepared | None = None,
-    *,
-    by_hash: bool = False,
-) -> Prepared:
+def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, onto: Prepared | None = None) -> Prepared:
     """Write a batch as a set of the user's own, or append it to one; copies of one image lie in one part.
 
     Args:
@@ -108,7 +91,6 @@ def store_batch(
         test: share of each client's samples in the batch that becomes the test split.
         seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
-        by_hash: draw the test split with `shoal.data.intake.held_out`, which does not depend on the rest of the batch.
 
     Raises:
         DataError: `test` is out of bounds, or the batch does not fit the set.
@@ -117,9 +99,9 @@ def store_batch(
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
+    in_test = _test_rows(batch, owner, len(clients), test, seed, onto)
     y: np.ndarray | None = None
-    class_names = onto.manifest.class_names if onto else batch.class_names
+    class_names = onto.manifest.class_names if onto else ()
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
     parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
@@ -223,58 +205,21 @@ def _after(onto: Prepared, part: str, new: Part) -> Part:
 
 
 def _test_rows(
-    batch: Batch,
-    owner: np.ndarray,
-    clients: list[str],
-    test: float,
-    seed: int,
-    onto: Prepared | None,
-    by_hash: bool,
+    batch: Batch, owner: np.ndarray, clients: int, test: float, seed: int, onto: Prepared | None
 ) -> np.ndarray:
     """Return which samples are held out, bool (n,); copies of one image lie on one side."""
-    if batch.in_test is not None:
-        return batch.in_test
-    known = len(onto.manifest.extra["clients"]) if onto else 0
-    count = len(clients)
-    apart = Copies(np.arange(len(owner)), {})
-    copies = find_copies(batch.x, onto) if batch.kind == "image" else apart
-    if by_hash:
-        kept = np.bincount(onto.column("client"), minlength=count) if onto else np.zeros(count, dtype=int)
-        in_test = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
-        lacking = [max(MIN_TRAIN - int(n), 0) for n in kept]
-    else:
-        in_test = _drawn(owner, known, count, test, seed, onto, copies.first)
-        lacking = [int(k >= known) for k in range(count)]
-    in_test = on_one_side(in_test, copies, owner, lacking)
+    copies = Copies(np.arange(len(owner)), {})
+    if batch.kind == "image":
+        copies = find_copies(batch.x, onto)
+    trained = np.zeros(clients, dtype=np.int64)
+    before = 0
+    if onto is not None:
+        trained = np.bincount(onto.column("client"), minlength=clients)
+        before = onto.manifest.train + onto.manifest.test
+    in_test = draw_test_part(copies, owner, test, seed, trained, before)
     split = bool(in_test.any()) or bool(onto and onto.manifest.test)
     note_copies(batch.intake, copies, in_test, batch.file, split=split)
     return in_test
-
-
-def _drawn(
-    owner: np.ndarray,
-    known: int,
-    clients: int,
-    test: float,
-    seed: int,
-    onto: Prepared | None,
-    first: np.ndarray,
-) -> np.ndarray:
-    """Draw a share of each client's samples, bool (n,): each with the client's copies of it."""
-    purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
-    in_test = np.zeros(len(owner), dtype=bool)
-    for k in range(clients):
-        rows = np.flatnonzero(owner == k)
-        # At least one sample of each new client stays for training.
-        count = min(round(len(rows) * test), len(rows) - (k >= known))
-        copies = np.bincount(first[rows], minlength=len(owner))
-        taken = int(in_test[first[rows]].sum())  # copies of held-out samples of earlier clients
-        for row in Streams(seed, client=k).numpy(purpose).permutation(rows[first[rows] == rows]):
-            if taken + copies[row] <= count:
-                in_test[row] = True
-                taken += copies[row]
-    result: np.ndarray = in_test[first]
-    return result
 
 
 def _check_fit(batch: Batch, onto: Prepared | None, test: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.data.intake.array_files import VectorFile, is_array_file, open_array_file, read_clients
+from shoal.data.intake.array_files import VectorFile, is_array_file, open_array_file, read_clients, vectors_of
 from shoal.data.intake.client_table import client_names, label_names
 from shoal.data.intake.folder_files import client_folders, files_below
 from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
@@ -21,7 +21,6 @@ from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows
 from shoal.data.intake.own_store import Batch
 from shoal.data.intake.table_origin import file_origin
-from shoal.data.intake.vector_values import vectors_of
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.wording import first_of
@@ -62,16 +61,16 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
         opened = {path.name: _file(path, vectors, options, intake)}
     files = list(opened.values())
     for file in files:
-        if file.width != files[0].width:
+        width, first = file.x.shape[1], files[0].x.shape[1]
+        if width != first:
             raise DataError(
-                f"{file.path} has vectors of {file.width} numbers, and {files[0].path} of {files[0].width}: expected "
-                "one width"
+                f"{file.path} has vectors of {width} numbers, and {files[0].path} of {first}: expected one width"
             )
         for other in file.others:
             intake.leave_out(
                 "array or column that is neither vectors, clients nor labels", f"{file.path.name}: {other}"
             )
-    names = [f"{name}:{row}" for name, file in opened.items() for row in range(file.rows)]
+    names = [f"{name}:{row}" for name, file in opened.items() for row in range(len(file.x))]
     refuse_known_rows(names, path, onto)
     origin = file_origin({name: file.path for name, file in opened.items()}, onto)
     client = client_names(pd.concat(list(map(_clients, files)), ignore_index=True), path, onto, intake)
@@ -82,7 +81,7 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
     intake.see("rows", len(x))
     intake.take("rows", len(x))
     if onto is None:
-        origin["features"] = list(files[0].columns or map(str, range(files[0].width)))
+        origin["features"] = list(files[0].columns or map(str, range(files[0].x.shape[1])))
     return Batch(
         "vector",
         x,
@@ -102,9 +101,9 @@ def _file(path: Path, vectors: str | None, options: AddOptions, notes: Intake) -
         return open_array_file(path, vectors, options.client_column, options.label_column)
     clients, labels = read_clients(options.clients, options.client_column, options.label_column)
     file = open_array_file(path, vectors)
-    if len(clients) != file.rows:
+    if len(clients) != len(file.x):
         raise DataError(
-            f"{options.clients} has {len(clients)} rows, and {path} has {file.rows} vectors: expected one each"
+            f"{options.clients} has {len(clients)} rows, and {path} has {len(file.x)} vectors: expected one each"
         )
     if file.clients is not None:
         notes.leave_out("clients in the file of vectors: --clients names them", path.name)
@@ -140,7 +139,7 @@ def _folder(folder: Path, vectors: str | None, options: AddOptions, notes: Intak
         file = open_array_file(path, vectors, options.client_column, options.label_column)
         if file.clients is not None:
             notes.leave_out("clients in a file of vectors: its folder says whose they are", path.name)
-        files[name] = replace(file, clients=pd.Series([client] * file.rows, name="client"))
+        files[name] = replace(file, clients=pd.Series([client] * len(file.x), name="client"))
         notes.take("files")
     if bare:
         raise DataError(f"no file of vectors in the folders of these clients of {folder}: {first_of(sorted(bare))}")

@@ -238,12 +238,3 @@ def kind_of_columns(coding: TableCoding, x: np.ndarray) -> str:
     if len(spread) and spread.max() > MAX_SCALES * np.median(spread):
         return MEASUREMENTS
     return EMBEDDING
-
-
-def note_kind(kind: str, coding: TableCoding, intake: Intake) -> None:
-    """Note how the columns will be scaled."""
-    for column in coding.columns:
-        if kind == MEASUREMENTS:
-            intake.note("measurement: federated K-means and mixtures standardise it (method.standardise)", column)
-        else:
-            intake.note("column of one embedding: it is not standardised (method.standardise)", column)

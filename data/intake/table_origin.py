@@ -62,27 +62,11 @@ def file_origin(files: Mapping[str, Path], onto: Prepared | None) -> dict[str, A
     name_of = {digest: name for name, digest in entries}
     for name, path in files.items():
         digest = file_sha256(path)
-        refuse_copy(path, name, digest, name_of)
-        name_of[digest] = name
+        other = name_of.setdefault(digest, name)
+        if other != name:
+            raise DataError(f"{path} has the same bytes as {other}, which is taken already: leave one of them out")
         entries.append([name, digest])
     return {TABLES: entries}
-
-
-def refuse_copy(path: Path, name: str, digest: str, name_of: Mapping[str, str]) -> None:
-    """Refuse a file whose bytes are taken already under another name.
-
-    Args:
-        path: the file, for the error.
-        name: under which a set would know it.
-        digest: its sha256.
-        name_of: the name of each file that is taken, by its sha256.
-
-    Raises:
-        DataError: names both.
-    """
-    other = name_of.get(digest, name)
-    if other != name:
-        raise DataError(f"{path} has the same bytes as {other}, which is taken already: leave one of them out")
 
 
 def known_tables(extra: Mapping[str, Any]) -> dict[str, str]:

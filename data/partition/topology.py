@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from shoal.core.errors import DataError
 
@@ -51,17 +53,9 @@ def random_geometric_graph(nodes: int, degree: float, rng: np.random.Generator) 
 
 def connected(nodes: int, edges: Iterable[Sequence[int]]) -> bool:
     """Return whether every node can be reached from every other."""
-    parent = list(range(nodes))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for i, j in edges:
-        parent[root(i)] = root(j)
-    return len({root(node) for node in range(nodes)}) == 1
+    ends = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes))
+    return bool(connected_components(graph, directed=False, return_labels=False) == 1)
 
 
 def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:

@@ -14,7 +14,7 @@ from shoal.core.errors import DataError
 from shoal.core.streams import stream_seed
 from shoal.data.sets import files, readers, synthetic
 from shoal.data.sets.prepared import Kind
-from shoal.data.sets.sources import Layout, Raw, find
+from shoal.data.sets.sources import DOWNLOAD_ERRORS, Layout, Raw, find, missing, not_found
 from shoal.data.sets.text import build_vocabulary, encode, tokenise
 
 Arrays = dict[str, np.ndarray | None]
@@ -26,7 +26,6 @@ class Request:
 
     mirror: Path | None
     raw: Path
-    checksums: Mapping[str, str]
     options: Mapping[str, int]
 
 
@@ -43,7 +42,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One built-in set. `options` are whole numbers with their defaults; `meanings` describes each."""
+    """One built-in set. `options` are whole numbers with their defaults."""
 
     name: str
     kind: Kind
@@ -51,7 +50,6 @@ class DataSet:
     description: str
     load: Callable[[Request], Loaded]
     options: Mapping[str, int] = field(default_factory=dict)
-    meanings: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_digits(request: Request) -> Loaded:
@@ -89,18 +87,15 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
     return result
 
 
-def load_idx(
-    request: Request, *, name: str, torchvision: str, layouts: tuple[Layout, ...], class_names: tuple[str, ...]
-) -> Loaded:
+def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, class_names: tuple[str, ...]) -> Loaded:
     """Load MNIST or Fashion-MNIST from their four idx files.
 
     Raises:
         DataError: files that do not match, or a divisor that does not divide the sides.
     """
-    raw = _find(request, name, layouts, partial(files.download_torchvision, torchvision))
+    raw = find(name, (layout,), partial(files.download_torchvision, torchvision), request.mirror, request.raw)
     arrays: Arrays = {}
-    contents = [(file.path, raw.read(file.path)) for file in raw.layout.files]
-    train_x, train_y, test_x, test_y = (readers.read_idx(readers.unpack(c, path), path) for path, c in contents)
+    train_x, train_y, test_x, test_y = (readers.read_idx(readers.unpack(raw.read(path), path), path) for path in layout)
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise DataError(f"{part} images of {name!r} are {x.shape} and labels {y.shape}: the files do not match")
@@ -109,49 +104,51 @@ def load_idx(
             x = shrink(x, request.options["shrink"])
         arrays[f"{part}_x"] = x
         arrays[f"{part}_y"] = y.astype(np.int64)
-    return Loaded(arrays, _source(raw), class_names, extra=_extra(raw))
+    return Loaded(arrays, _source(layout), class_names)
 
 
-def load_cifar(
-    request: Request,
-    *,
-    name: str,
-    torchvision: str,
-    layouts: tuple[Layout, ...],
-    classes: int,
-    class_names: tuple[str, ...] = (),
-) -> Loaded:
-    """Load CIFAR-10 or CIFAR-100 from the Python or the binary version: the arrays are the same."""
-    raw = _find(request, name, layouts, partial(files.download_torchvision, torchvision))
-    python = raw.layout.name == "python"
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"train": [], "test": []}
-    for file in raw.layout.files:
-        content = raw.read(file.path)
-        if python:
-            batch = readers.cifar_batch(readers.read_cifar_pickle(content, file.path), file.path, classes=classes)
-        else:
-            batch = readers.read_cifar_records(content, file.path, classes=classes)
-        parts["test" if "test" in Path(file.path).name else "train"].append(batch)
+def load_cifar10(request: Request) -> Loaded:
+    """Load CIFAR-10 from the binary version in the mirror, else with torchvision: the arrays are the same."""
+    mirror = request.mirror
+    if mirror is None or missing(mirror, files.CIFAR10):
+        return load_with_torchvision(request, "CIFAR10")
+    raw = Raw(mirror, files.CIFAR10)
+    batches = [readers.read_cifar_records(raw.read(path), path) for path in files.CIFAR10]
     arrays: Arrays = {}
-    for part, batches in parts.items():
-        arrays[f"{part}_x"] = np.concatenate([x for x, _ in batches])
-        arrays[f"{part}_y"] = np.concatenate([y for _, y in batches])
-    extra = _extra(raw)
-    for file in raw.layout.optional:
-        content = raw.read_optional(file.path) or b""
-        if file.path.endswith("jpeg_indices.txt") and content:
-            extra["test_from_jpeg"] = files.numbers_of_lines(content, file.path)
-        elif file.path.endswith("meta") and content:
-            class_names = tuple(map(str, readers.read_cifar_pickle(content, file.path).get("fine_label_names", ())))
-        elif content:
-            class_names = files.names_of_lines(content, file.path)
-    return Loaded(arrays, _source(raw), class_names, extra=extra)
+    for part, chosen in (("train", batches[:-1]), ("test", batches[-1:])):
+        arrays[f"{part}_x"] = np.concatenate([x for x, _ in chosen])
+        arrays[f"{part}_y"] = np.concatenate([y for _, y in chosen])
+    return Loaded(arrays, _source(files.CIFAR10), _CIFAR10_NAMES)
+
+
+def load_with_torchvision(request: Request, name: str) -> Loaded:
+    """Load CIFAR10 or CIFAR100 with torchvision, which checks the md5 of each file before it reads it.
+
+    Raises:
+        DataError: the files are not here, or other ones than the published, and the download failed.
+    """
+    from torchvision import datasets
+
+    kind = getattr(datasets, name)
+    root = request.raw
+    if request.mirror is not None and (request.mirror / kind.base_folder).is_dir():
+        root = request.mirror
+    arrays: Arrays = {}
+    try:
+        for part in ("train", "test"):
+            loaded = kind(root, train=part == "train", download=root == request.raw)
+            arrays[f"{part}_x"] = np.ascontiguousarray(loaded.data.transpose(0, 3, 1, 2))
+            arrays[f"{part}_y"] = np.asarray(loaded.targets, dtype=np.int64)
+    except DOWNLOAD_ERRORS as error:
+        raise not_found(name, [str(root)], error, Path(kind.base_folder)) from error
+    return Loaded(arrays, f"{kind.base_folder}, checksums verified", tuple(loaded.classes))
 
 
 def load_ag_news(request: Request) -> Loaded:
     """Load AG News as token numbers; the vocabulary comes from the training part only."""
-    raw = _find(request, "ag-news", files.AG_NEWS, files.download_ag_news)
-    train_file, test_file = (file.path for file in raw.layout.files)
+    layouts = (files.AG_NEWS, files.AG_NEWS_SUBSET)
+    raw = find("ag-news", layouts, files.download_ag_news, request.mirror, request.raw)
+    train_file, test_file = raw.layout
     options = request.options
     documents: dict[str, list[list[str]]] = {}
     arrays: Arrays = {}
@@ -163,10 +160,10 @@ def load_ag_news(request: Request) -> Loaded:
     for part, tokens in documents.items():
         arrays[f"{part}_x"] = encode(tokens, vocabulary, options["length"])
     subset = ""
-    if raw.layout.name == "subset":
+    if raw.layout == files.AG_NEWS_SUBSET:
         subset = f"{len(documents['train']):,} of {files.AG_NEWS_ROWS:,} training rows"
-    extra = {**_extra(raw), "vocabulary": list(vocabulary)}
-    return Loaded(arrays, _source(raw), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
+    extra = {"vocabulary": list(vocabulary)}
+    return Loaded(arrays, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
 
 
 def load_gaussian(request: Request) -> Loaded:
@@ -202,29 +199,15 @@ def _drawn(
     return Loaded(arrays, source, tuple(f"cluster {k}" for k in range(options["clusters"])))
 
 
-def _find(request: Request, name: str, layouts: tuple[Layout, ...], download: Callable[[Path], None]) -> Raw:
-    return find(name, layouts, download, mirror=request.mirror, raw=request.raw, checksums=request.checksums)
-
-
-def _source(raw: Raw) -> str:
+def _source(layout: Layout) -> str:
     # No absolute path: the same bytes give the same manifest on every machine.
-    return f"{Path(raw.layout.files[0].path).parent}, {raw.layout.name} layout, checksums verified"
-
-
-def _extra(raw: Raw) -> dict[str, Any]:
-    return {"files": {file.path: raw.digests[file.path] for file in raw.layout.files}}
+    return f"{Path(layout[0]).parent}, checksums verified"
 
 
 _IMAGES = {"shrink": 1}
-_IMAGES_MEANINGS = {"shrink": "divisor of the sides: each pixel is the mean of a square with this side"}
+"""The divisor of the sides: each pixel is the mean of a square with this side."""
 _SYNTHETIC = {"clusters": 4, "samples": 1000, "dimension": 32, "seed": 0, "test": 250}
-_SYNTHETIC_MEANINGS = {
-    "clusters": "number of clusters",
-    "samples": "training points per cluster",
-    "dimension": "dimensions of the space",
-    "seed": "fixes clusters and points",
-    "test": "test points per cluster",
-}
+"""Number of clusters, training points a cluster, dimensions, seed of clusters and points, test points a cluster."""
 _CLOTHES = (
     "T-shirt/top",
     "Trouser",
@@ -258,11 +241,10 @@ SETS: dict[str, DataSet] = {
                 load_idx,
                 name="mnist",
                 torchvision="MNIST",
-                layouts=files.MNIST,
+                layout=files.MNIST,
                 class_names=tuple(map(str, range(10))),
             ),
             _IMAGES,
-            _IMAGES_MEANINGS,
         ),
         DataSet(
             "fashion-mnist",
@@ -273,32 +255,24 @@ SETS: dict[str, DataSet] = {
                 load_idx,
                 name="fashion-mnist",
                 torchvision="FashionMNIST",
-                layouts=files.FASHION_MNIST,
+                layout=files.FASHION_MNIST,
                 class_names=_CLOTHES,
             ),
             _IMAGES,
-            _IMAGES_MEANINGS,
         ),
         DataSet(
             "cifar10",
             "image",
             "none stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
             "32x32 colour photographs of 10 classes",
-            partial(
-                load_cifar,
-                name="cifar10",
-                torchvision="CIFAR10",
-                layouts=files.CIFAR10,
-                classes=10,
-                class_names=_CIFAR10_NAMES,
-            ),
+            load_cifar10,
         ),
         DataSet(
             "cifar100",
             "image",
             "none stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
             "32x32 colour photographs of 100 classes",
-            partial(load_cifar, name="cifar100", torchvision="CIFAR100", layouts=files.CIFAR100, classes=100),
+            partial(load_with_torchvision, name="CIFAR100"),
         ),
         DataSet(
             "ag-news",
@@ -307,11 +281,6 @@ SETS: dict[str, DataSet] = {
             "news of 4 topics as sequences of word numbers",
             load_ag_news,
             {"vocabulary": 10_000, "frequency": 2, "length": 64},
-            {
-                "vocabulary": "entries of the vocabulary, <pad>, <unk> and <eos> included",
-                "frequency": "words seen less often in training become <unk>",
-                "length": "tokens per text, <eos> included",
-            },
         ),
         DataSet(
             "gaussian",
@@ -320,7 +289,6 @@ SETS: dict[str, DataSet] = {
             "blobs of unit variance around distinct corners of a cube of side 5",
             load_gaussian,
             _SYNTHETIC,
-            _SYNTHETIC_MEANINGS,
         ),
         DataSet(
             "subspace",
@@ -329,7 +297,6 @@ SETS: dict[str, DataSet] = {
             "points of random linear subspaces",
             load_subspace,
             {**_SYNTHETIC, "rank": 16},
-            {**_SYNTHETIC_MEANINGS, "rank": "dimension of each subspace"},
         ),
     )
 }

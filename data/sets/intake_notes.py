@@ -1,22 +1,20 @@
 """Notes of an addition to a set: what was taken, adapted or left out, by kind and by name.
 
-Readers of folders and tables note each conversion and each omission, so that nothing is silent. The names of one
-addition lie beside the set, in NAME.intake.json.
+Readers of folders and tables note each conversion and each omission, so that nothing is silent. The names of all
+additions lie beside the set, in NAME.intake.json.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.core.durable import write_file
 from shoal.core.errors import DataError, short_text
+from shoal.core.records import record_from_json
 
-FORMAT = 1
-NAMED = ("adapted", "left_out", "noted")
-"""The parts of an intake that hold names."""
 Names = dict[str, str]
 """Names of files, columns or rows, each with a detail that differs from name to name, or an empty text."""
 
@@ -152,7 +150,7 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
     Args:
         set_folder: the existing folder of the set.
         intake: the notes of this addition.
-        append: add to the notes of earlier additions, without repeating equal notes.
+        append: add to the notes of earlier additions.
 
     Returns:
         The file. It is not part of the set: no digest and no DVC pointer includes it.
@@ -161,28 +159,11 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
         DataError: the file cannot be written.
     """
     path = names_file(set_folder)
-    additions = _additions(path) if append else []
-    earlier = {
-        (heading, kind, name)
-        for addition in additions
-        for heading in NAMED
-        for kind, names in addition.get(heading, {}).items()
-        for name in names
-    }
-    addition = intake.to_json()
-    for heading in NAMED:
-        groups: dict[str, Names] = {}
-        for kind, names in addition[heading].items():
-            fresh = {name: detail for name, detail in names.items() if (heading, kind, name) not in earlier}
-            if fresh:
-                groups[kind] = fresh
-        addition[heading] = groups
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    whole = read_notes(path) if append else Intake()
+    whole.add(intake)
     try:
-        scratch.write_text(json.dumps({"format": FORMAT, "additions": [*additions, addition]}, indent=1) + "\n")
-        scratch.replace(path)
+        write_file(path, f"{json.dumps(whole.to_json(), indent=1)}\n".encode())
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise DataError(
             f"the set is in {set_folder}, but its list of names was not written: {short_text(error)}"
         ) from error
@@ -190,25 +171,13 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
 
 
 def left_out_before(set_folder: Path) -> set[str]:
-    """Return the names that earlier additions to a set left out; none if the notes are missing or damaged."""
-    return {
-        name
-        for addition in _additions(names_file(set_folder))
-        for names in addition.get("left_out", {}).values()
-        for name in names
-    }
+    """Return the names that additions to a set left out; none if the notes are missing or damaged."""
+    return {name for names in read_notes(names_file(set_folder)).left_out.values() for name in names}
 
 
-def _additions(path: Path) -> list[dict[str, Any]]:
-    """Return earlier additions; an empty list if the file is missing or damaged."""
+def read_notes(path: Path) -> Intake:
+    """Return the notes in a file; none if it is missing or damaged."""
     try:
-        additions = json.loads(path.read_text())["additions"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
-    whole = isinstance(additions, list) and all(
-        isinstance(each, dict)
-        and all(isinstance(each.get(heading, {}), dict) for heading in NAMED)
-        and all(isinstance(names, dict) for heading in NAMED for names in each.get(heading, {}).values())
-        for each in additions
-    )
-    return additions if whole else []
+        return record_from_json(Intake, json.loads(path.read_text()))
+    except (OSError, ValueError, RecursionError):
+        return Intake()

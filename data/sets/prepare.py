@@ -13,10 +13,10 @@ import difflib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from shoal.core.durable import leftovers, new_version, restore
+from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, Loaded, Request
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
@@ -60,12 +60,29 @@ def prepared_sets(store: Path) -> list[Manifest]:
     """Return the manifests of all sets in a store, by name; other folders are ignored."""
     found: dict[str, Manifest] = {}
     for place in PLACES:
+        for old in (store / place).glob(".*.old"):
+            restore(old.with_name(old.stem.removeprefix(".")))
         for path in sorted((store / place).glob("[!.]*/manifest.json")):
             try:
                 found[path.parent.name] = read_manifest(path.parent)
             except DataError:
                 continue
     return [found[name] for name in sorted(found)]
+
+
+def damaged_sets(store: Path, *, verify: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the name of each damaged set of a store, and a sentence that says what to do.
+
+    Args:
+        store: the store.
+        verify: read every byte; else only manifests and the shapes of arrays.
+    """
+    for place in PLACES:
+        for folder in sorted((store / place).glob("[!.]*/")):
+            try:
+                open_prepared(folder, verify=verify)
+            except DataError as error:
+                yield folder.name, str(error)
 
 
 def stage_own(store: Path, name: str) -> Path:
@@ -133,7 +150,6 @@ def prepare(
     *,
     mirror: Path | None = None,
     force: bool = False,
-    checksums: Mapping[str, str] | None = None,
     options: Mapping[str, int] | None = None,
 ) -> Prepared:
     """Prepare a data set in the store, or open it if it is prepared.
@@ -141,9 +157,8 @@ def prepare(
     Args:
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
-        mirror: folder of raw files (see data/sets/sources.py); without one they are downloaded to `store/raw`.
+        mirror: folder of raw files (see data/sets/files.py); without one they are downloaded to `store/raw`.
         force: prepare it again even if it exists; a set of the user's own is checked against its digest instead.
-        checksums: digests by relative path of the raw file, instead of the published ones.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 
     Raises:
@@ -166,7 +181,7 @@ def prepare(
     with writing(folder):
         if not force and (folder / "manifest.json").exists():  # another process has prepared it
             return open_prepared(folder)
-        loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+        loaded = data_set.load(Request(mirror, store / "raw", complete))
         write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
     return open_prepared(folder)
 
@@ -182,8 +197,6 @@ def lost_set(name: str, store: Path) -> str | None:
     pointer = own_pointer(store, name)
     if folder.is_dir() and any(folder.iterdir()):
         return f"no prepared data set in {folder}: {remedy(folder)}"
-    if leftovers(folder):
-        return f"the replacement of your set {name!r} was cut short: `shoal data list` brings back what is left"
     if pointer.exists():
         return f"{name!r} is a set of your own that DVC keeps, and its files are not here: run `dvc pull {pointer}`"
     return None
@@ -191,17 +204,14 @@ def lost_set(name: str, store: Path) -> str | None:
 
 def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
     """Return the manifest of a built-in set."""
-    train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
+    train_x, test_x = (loaded.arrays.get(part) for part in ("train_x", "test_x"))
     if train_x is None:
         raise DataError(f"data set {name!r} has no training part")
-    classes: int | None = len(loaded.class_names) or None
-    if classes is None and train_y is not None:
-        classes = int(train_y.max()) + 1
     return Manifest(
         name=name,
         kind=data_set.kind,
         shape=tuple(train_x.shape[1:]),
-        classes=classes,
+        classes=len(loaded.class_names) or None,
         train=len(train_x),
         test=0 if test_x is None else len(test_x),
         source=loaded.source,

@@ -24,21 +24,21 @@ import numpy as np
 
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, short_text
+from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
 from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
 from shoal.data.sets.lazy_array import SampleArray, blocks
-from shoal.data.sets.remedy import EMBEDDED, OWN, SITES, is_own, remedy
+from shoal.data.sets.remedy import EMBEDDED, SITES, is_own, remedy
 
 Kind = Literal["image", "vector", "text", "series"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 Check = Callable[["Manifest", Path], None]
 """Refuses a file of a set before it is opened."""
+MAX_COUNT = 1 << 40
 FULL = (errno.ENOSPC, errno.EDQUOT)
-MAX_REOPENS = 20
-"""How often a set is opened again if another process replaced it during opening."""
-MAX_REPARSES = 9
-"""How often a header is read again if another thread disturbed its parsing."""
+MAX_PARSES = 10
+"""How often a header is read, if another thread disturbed its parsing."""
 
 
 @dataclass(frozen=True)
@@ -277,51 +277,24 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     restore(folder)
     try:
-        raw = unsealed(json.loads(path.read_text()))
-        manifest = Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
+        manifest = record_from_json(Manifest, unsealed(json.loads(path.read_text())))
+        _check(manifest)
     except FileNotFoundError:
         advice = remedy(folder) if is_own(folder) else f"run `shoal data prepare {folder.name}`"
         raise DataError(f"no prepared data set in {folder}: {advice}") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is not a data manifest ({short_text(error)}): {remedy(folder)}") from error
-    if wrong := _wrong(manifest):
-        raise DataError(f"{path} is not a data manifest ({wrong}): {remedy(folder)}")
     return manifest
 
 
-def _wrong(manifest: Manifest) -> str | None:
-    """Return the entry of a manifest that is wrong; None where all are valid."""
-    counts = (manifest.train, manifest.test, *manifest.shape)
-    expected = {
-        "kind": isinstance(manifest.kind, str) and manifest.kind in DTYPES,
-        "train, test or shape": all(type(count) is int and 0 <= count < 1 << 40 for count in counts),
-        "classes": manifest.classes is None or (type(manifest.classes) is int and 0 < manifest.classes < 1 << 31),
-        "class_names": all(isinstance(name, str) for name in manifest.class_names),
-        "extra": isinstance(manifest.extra, dict),
-        "name, source, licence, subset or digest": all(
-            isinstance(text, str) and text.isprintable()
-            for text in (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
-        ),
-    }
-    return next((entry for entry, whole in expected.items() if not whole), None)
-
-
-def _mapped(path: Path) -> np.ndarray:
-    """Load a memory-mapped array with numpy; try again where another thread disturbs the parsing of its header.
-
-    A header is read with `ast.literal_eval`, and before Python 3.13 all threads share the count of that parser's depth:
-    two that parse at once may raise a SystemError ("AST constructor recursion depth mismatch", CPython's issue 106905)
-    that says nothing about the file.
-    """
-    for _ in range(MAX_REPARSES):
-        with contextlib.suppress(SystemError):
-            return _load_mapped(path)
-    return _load_mapped(path)
-
-
-def _load_mapped(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array
+def _check(manifest: Manifest) -> None:
+    """Refuse counts that no set has, and texts that a terminal cannot show."""
+    counts = (manifest.train, manifest.test, *manifest.shape, manifest.classes or 0)
+    if not all(0 <= count < MAX_COUNT for count in counts):
+        raise BadRecord(f"a count in {counts} is none")
+    texts = (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
+    if not all(map(str.isprintable, texts)):
+        raise BadRecord("a text has letters that cannot be printed")
 
 
 def _array(path: Path, manifest: Manifest) -> np.ndarray:
@@ -331,16 +304,32 @@ def _array(path: Path, manifest: Manifest) -> np.ndarray:
         DataError: the file is truncated, or not an array of numbers.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            array = _mapped(path)
-            if isinstance(array, np.ndarray) and array.dtype.kind in "buif":
-                return array
+        array = _mapped(path)
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything
         raise DataError(
             f"{path} cannot be read ({short_text(error)}): {remedy(path.parent, manifest.extra)}"
         ) from error
-    raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "buif":
+        raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
+    return array
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Map an array of numpy into memory; try again where another thread disturbs the parsing of its header.
+
+    Before Python 3.13 all threads share the depth of the parser that reads a header: two that parse at once may raise a
+    SystemError that says nothing about the file (CPython's issue 106905).
+    """
+    for attempt in range(MAX_PARSES):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+                return array
+        except SystemError:
+            if attempt == MAX_PARSES - 1:
+                raise
+    raise AssertionError
 
 
 def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = None) -> Prepared:
@@ -354,63 +343,23 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
     Raises:
         DataError: files are missing, truncated or (with `verify`) changed.
     """
-    opened = _opened(folder, check)
-    if verify:
-        check_bytes(opened)
-    return opened
-
-
-def _opened(folder: Path, check: Check | None) -> Prepared:
-    """Open one version of the set, also where another process replaces it during opening."""
-    for _ in range(MAX_REOPENS):
-        version = _inode(folder)
-        try:
-            opened = _open(folder, check)
-        except DataError:
-            if _inode(folder) == version:
-                raise
-            continue
-        if _inode(folder) == version:
-            return opened
-    return _open(folder, check)
-
-
-def _inode(folder: Path) -> int:
-    """Return the inode of a folder, which changes when the set is replaced; 0 for a missing folder."""
-    try:
-        return folder.stat().st_ino
-    except OSError:
-        return 0
-
-
-def _open(folder: Path, check: Check | None) -> Prepared:
-    """Open manifest and arrays in their present version, without reading values."""
     manifest = read_manifest(folder)
-    for name in manifest.files:
-        if not (folder / name).is_file():
-            raise DataError(f"{folder} has no {name}: {remedy(folder, manifest.extra)}")
-    arrays: dict[str, SampleArray | None]
     if is_by_client(manifest.files):
         arrays = _client_arrays(folder, manifest, check)
     else:
-        if folder.parent.name == OWN and "clients" in manifest.extra:
-            raise DataError(
-                f"{folder} has the samples of all clients in one file, as earlier versions of Shoal wrote it: "
-                f"{remedy(folder, manifest.extra)}"
-            )
-        arrays = {}
-        for name in ARRAYS:
-            path = folder / f"{name}.npy"
-            arrays[name] = _array(path, manifest) if path.exists() else None
-    train_x = arrays["train_x"]
-    if train_x is None:
-        raise DataError(f"{folder} has no train_x.npy: {remedy(folder, manifest.extra)}")
+        paths = {name: folder / f"{name}.npy" for name in ARRAYS}
+        arrays = {name: _array(path, manifest) if path.exists() else None for name, path in paths.items()}
     try:
         check_shapes(manifest, arrays)
         check_files(folder, arrays, lambda path: is_here(manifest, folder, path))
     except DataError as error:
         raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
-    return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+    train_x = arrays["train_x"]
+    assert train_x is not None, "check_shapes refuses a set without"
+    opened = Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+    if verify:
+        check_bytes(opened)
+    return opened
 
 
 def is_here(manifest: Manifest, folder: Path, path: Path) -> bool:

@@ -195,7 +195,6 @@ class Study(Part):
         derive: functions that derive further numbers and figures from all runs at once.
         simulate: a function that computes a cell without a federated run.
         add_data: a function that adds data sets to the store by their names, those that are not there.
-        describe: a function that returns words on a run, which are kept.
         paper_values: the paper's numbers by keys of row and column and by metric.
         page: page of results that shows the study; by default that of its system.
         shown: metrics that the page shows; by default the first ones.
@@ -219,7 +218,6 @@ class Study(Part):
     derive: tuple[str, ...] = ()
     simulate: str | None = None
     add_data: str | None = None
-    describe: str | None = None
     paper_values: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
     page: str
     shown: tuple[str, ...] = ()

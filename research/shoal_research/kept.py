@@ -7,21 +7,16 @@ cell stays what it is when a setting is dropped or renamed. Of several commits t
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
-from PIL import Image
 
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings import places
 from shoal.engine.store.code_version import GitState
 from shoal.engine.store.codec import read_json, write_atomic
 from shoal.engine.store.lineage import Environment
-from shoal.engine.store.run_folder import RunFolder
 from shoal_research.clean_code import require_clean_code
 from shoal_research.definition import HOME, Study, StudyError
 from shoal_research.table import Table
@@ -30,7 +25,7 @@ RESULTS = HOME / "results"
 DOCS = HOME.parent / "docs"
 """The pages of results in this installation's repository."""
 CELLS = "cells.json"
-MAX_IMAGE_BYTES = 300_000
+MAX_IMAGE_BYTES = 500_000
 SIGNIFICANT_DIGITS = 6
 """Of kept values."""
 CHANGED = "+"
@@ -56,7 +51,7 @@ class MeasuredCell:
         seed: of the run; None for numbers of all seeds together.
         commit: that measured it.
         metrics: by name, in the unit of the study.
-        words: on the run, such as the method that was chosen for it.
+        words: on the run, such as the method that was chosen for it; written by earlier code alone.
         run: its name in the home that measured it; empty for a simulated or a kept cell.
     """
 
@@ -168,7 +163,7 @@ def image_file(study: str, scale: str, name: str) -> Path:
 
 
 def keep(study: Study, scale: str) -> Path:
-    """Add the cells that were measured in this home to the kept ones, with their rounds and the study's figures.
+    """Add the cells that were measured in this home to the kept ones, with the study's figures.
 
     A figure of some cells does not take the place of one of all.
 
@@ -192,7 +187,6 @@ def keep(study: Study, scale: str) -> Path:
     }
     path = RESULTS / f"{study.name}-{scale}.json"
     write_cells(path, before.with_cells(as_kept(here)))
-    keep_rounds(here, (*study.metrics, study.curve))
     for file, image in images.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(image)
@@ -215,33 +209,13 @@ def as_kept(cells: MeasuredCells) -> MeasuredCells:
     return MeasuredCells(cells.study, cells.scale, cells.measured, kept)
 
 
-def keep_rounds(cells: MeasuredCells, metrics: tuple[str, ...]) -> None:
-    """Write every evaluated round of every run beside the kept cells, so that a curve can be checked later."""
-    path = RESULTS / "rounds" / f"{cells.study}-{cells.scale}.csv.gz"
-    parts = [pd.read_csv(path)] if path.is_file() else []
-    for cell in cells.cells:
-        if cell.run is not None:
-            rounds = RunFolder(places.runs() / cell.run).table("rounds")
-            shown = rounds[[name for name in dict.fromkeys(("round", *metrics, "seconds")) if name in rounds]]
-            parts.append(shown.dropna(thresh=2).assign(row=cell.row, column=cell.column, seed=cell.seed))
-    if parts:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        together = pd.concat(parts).drop_duplicates(["row", "column", "seed", "round"], keep="last")
-        together.to_csv(path, index=False, float_format="%.5g", compression={"method": "gzip", "mtime": 0})
-
-
 def image_to_keep(path: Path) -> bytes:
-    """Return a figure as it is kept: a large one with 256 colours, which still shows every point.
+    """Return the bytes of a figure.
 
     Raises:
-        StudyError: it is still too large.
+        StudyError: they are too many.
     """
     image = path.read_bytes()
     if len(image) > MAX_IMAGE_BYTES:
-        few_colours = io.BytesIO()
-        with Image.open(path) as full:
-            full.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(few_colours, "png", optimize=True)
-        image = few_colours.getvalue()
-    if len(image) > MAX_IMAGE_BYTES:
-        raise StudyError(f"{path} has {len(image):,} bytes with 256 colours; at most {MAX_IMAGE_BYTES:,} are kept")
+        raise StudyError(f"{path} has {len(image):,} bytes; at most {MAX_IMAGE_BYTES:,} are kept: draw fewer points")
     return image

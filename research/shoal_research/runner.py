@@ -32,6 +32,7 @@ from shoal.sweeps.sweep import RunFailed, open_sweep, without_registration
 from shoal_research.cells import Cell, cells
 from shoal_research.claims import JudgedClaim, judge
 from shoal_research.definition import Study, StudyError, function, load_study, studies_of
+from shoal_research.figures import rounds_of
 from shoal_research.kept import (
     CELLS,
     CHANGED,
@@ -314,16 +315,13 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
         for seed, metrics, run in zip(group.seeds, group.metrics, group.runs, strict=True):
             made = measurement(run.lineage().environment, day(run.status().updated))
             further = derived_at(table, group, seed)
-            words = function(study, study.describe)(run) if study.describe else None
-            one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, words, run.name)
-            of_all = MeasuredCell(*group.place_of(None), made.commit, derived_at(table, group, None))
-            both = (one, of_all) if of_all.metrics else (one,)
-            new = new.with_cells(MeasuredCells(study.name, scale, (made,), both))
+            one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, run=run.name)
+            new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
     return new
 
 
-def derived_at(table: Table, group: Group, seed: int | None) -> dict[str, float]:
-    """Return the derived numbers of a group for a seed, or those of all seeds together, by metric."""
+def derived_at(table: Table, group: Group, seed: int) -> dict[str, float]:
+    """Return the derived numbers of a group for a seed, by metric."""
     return {
         metric: values[seed]
         for (row, column, metric), values in table.items()
@@ -360,9 +358,6 @@ def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:
 
 
 def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """Return a metric over rounds, the mean over runs: columns round and the metric."""
-    tables = [run.table("rounds") for run in runs]
-    curves = [table[["round", metric]] for table in tables if metric in table]
-    if curves:
-        return pd.concat(curves).groupby("round", as_index=False).mean()
-    return pd.DataFrame()
+    """Return a metric over rounds, the mean over runs: columns round and the metric; empty where no run has it."""
+    curve = rounds_of([run.table("rounds") for run in runs], metric)
+    return curve if curve.empty else curve.groupby("round", as_index=False).mean()

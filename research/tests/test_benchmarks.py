@@ -8,23 +8,18 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import torch.nn.functional as F
 
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.cfcl.selection import MARGIN, triplet_loss
-from shoal.methods.losses.align_uniform import align_loss, uniform_loss
-from shoal.methods.losses.contrastive import contrastive
-from shoal_research.benchmarks import cfcl_control, gpu_probe, large_vectors, many_clients, steps
+from shoal_research.benchmarks import gpu_probe, large_vectors, many_clients, steps
 from shoal_research.benchmarks.device import Case, measure, next_round, world
 from shoal_research.benchmarks.engines import batched, one_process
 from shoal_research.benchmarks.file_creation import costs
@@ -33,7 +28,6 @@ from shoal_research.benchmarks.peers import table
 from shoal_research.benchmarks.profile_round import profile
 from shoal_research.benchmarks.shoal_run import prepare_workload, run_workload, settings_of
 from shoal_research.benchmarks.workload import Workload
-from shoal_research.kept import RESULTS
 from tests.sources import ROOT
 
 TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
@@ -194,53 +188,6 @@ def test_the_runs_of_the_benchmark_before_are_cleared(home: Path) -> None:
     assert weights.numel() == 80_202
     assert len(marks) == 1 + TINY.rounds
     assert not (places.runs() / "old").exists()
-
-
-@pytest.fixture
-def few_images() -> cfcl_control.Images:
-    """Sixty noisy images to train on and sixty to test on: the brightness of the upper half hints at the class."""
-    draws = torch.Generator().manual_seed(0)
-    y = torch.arange(60) % 10
-    x = torch.rand(2, 60, 1, 28, 28, generator=draws)
-    x[:, :, :, :14] += y.view(-1, 1, 1, 1) / 50
-    return cfcl_control.Images(x[0], y, x[1], y)
-
-
-def test_each_loss_of_the_control_trains(few_images: cfcl_control.Images) -> None:
-    for number in (0, 6, 7, 8, 12, 14):
-        whole = cfcl_control.FAMILIES[number]
-        family = replace(whole, batch=20, values=whole.values[:1])
-        found = cfcl_control.measure(family, few_images, (0, 3))
-        assert len(found["curve"][3]) == 3 * len(family.values) * 2
-        assert found["curve"][3] != found["curve"][0]
-
-
-def test_losses_of_the_control_are_those_of_the_methods() -> None:
-    draws = torch.Generator().manual_seed(0)
-    first, second = F.normalize(torch.randn(2, 3, 8, 64, generator=draws), dim=3)
-    labels = torch.arange(8).repeat(3, 1)
-    values = torch.tensor([0.2, 1.0, 2.0])
-    found = {
-        loss: loss(first, second, labels, values, draws)
-        for loss in (cfcl_control.triplet, cfcl_control.nt_xent, cfcl_control.align_uniform)
-    }
-    for number, value in enumerate(values.tolist()):
-        a = first[number]
-        b = second[number]
-        spread = (uniform_loss(a) + uniform_loss(b)) / 2
-        expected = {
-            cfcl_control.nt_xent: contrastive(a, b, value),
-            cfcl_control.align_uniform: align_loss(a, b) + value * spread,
-        }
-        if value == MARGIN:
-            expected[cfcl_control.triplet] = triplet_loss(a, b, a.roll(1, 0))
-        for loss, one in expected.items():
-            torch.testing.assert_close(found[loss][number], one)
-
-
-def test_the_page_has_the_table_of_the_control() -> None:
-    kept = json.loads((RESULTS / "cfcl_control.json").read_text())
-    assert cfcl_control.table(kept["families"]) in (ROOT / "research/docs/results/cfcl.md").read_text()
 
 
 SHRUNK: dict[str, tuple[str, ...]] = {

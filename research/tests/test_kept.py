@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from test_study_definition import toy
 
 from shoal.engine.settings import run_settings
@@ -22,21 +20,21 @@ from shoal_research.kept import (
     MeasuredCells,
     Measurement,
     commit_of,
-    image_to_keep,
     keep,
     load_kept,
     read_cells,
     study_folder,
     write_cells,
 )
-from shoal_research.label_free.by_site import RESULTS as BY_SITE
 from shoal_research.label_free.calibrate import FILE as TUNING
-from shoal_research.label_free.groups import RESULTS as GROUPS
 from shoal_research.label_free.sites import RESULTS as SITES
-from shoal_research.server_reads.noise import FILE as NOISE
 
+BY_SITE = RESULTS / "label_free_by_site.json"
+GROUPS = RESULTS / "label_free_groups.json"
+NOISE = RESULTS / "private_clusters.json"
+POOL = RESULTS / "neighbour-pool-cpu.json"
 CONTROL = RESULTS / "cfcl_control.json"
-"""What `shoal_research.benchmarks.cfcl_control` measured."""
+"""Kept of measurements that are over."""
 SERVER_READS = RESULTS / "server_reads.json"
 MAX_BYTES = 1_000_000
 
@@ -64,7 +62,8 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             assert len({(*cell.place, cell.commit) for cell in cells.cells}) == len(cells.cells)
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
-    others = {TUNING, BY_SITE, GROUPS, SITES, CONTROL, SERVER_READS, NOISE}
+    assert len(load_kept("neighbour-pool", "cpu").cells) > 100, "of a study that is over"
+    others = {TUNING, BY_SITE, GROUPS, SITES, POOL, CONTROL, SERVER_READS, NOISE}
     assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
@@ -144,20 +143,10 @@ def test_nothing_is_kept_where_nothing_was_measured(results: Path) -> None:
         keep(toy(), "paper")
 
 
-def test_a_large_figure_is_kept_with_fewer_colours(tmp_path: Path) -> None:
-    path = tmp_path / "points.png"
-    tints = Image.merge("RGB", [Image.linear_gradient("L").resize((900, 900)).rotate(turn) for turn in (0, 90, 180)])
-    tints.paste((255, 0, 0), (10, 10, 14, 14))
-    tints.putpixel((400, 400), (0, 0, 0))
-    tints.save(path, compress_level=0)
-    assert path.stat().st_size > MAX_IMAGE_BYTES
-    image_bytes = image_to_keep(path)
-    assert len(image_bytes) <= MAX_IMAGE_BYTES
-    with Image.open(io.BytesIO(image_bytes)) as image:
-        assert image.size == (900, 900)
-        assert image.convert("RGB").getpixel((12, 12))[0] > 200
-    tints.resize((90, 90)).save(path)
-    assert image_to_keep(path) == path.read_bytes()
-    Image.effect_noise((1200, 1200), 100.0).save(path)
-    with pytest.raises(StudyError, match="at most 300,000 are kept"):
-        image_to_keep(path)
+def test_a_figure_that_is_too_large_is_not_kept(results: Path) -> None:
+    head = commit_of(current_environment().shoal.git).removesuffix("+")
+    write_cells(study_folder("toy", "cpu") / "cells.json", measured(head, "2026-02-01", 2.0))
+    (study_folder("toy", "cpu") / "seen.png").write_bytes(bytes(MAX_IMAGE_BYTES + 1))
+    with pytest.raises(StudyError, match="has 500,001 bytes; at most 500,000 are kept"):
+        keep(toy(images={"seen.png": "What is seen."}), "cpu")
+    assert not (results / "kept").exists()

@@ -1,4 +1,4 @@
-"""The calibration without labels: its scores, its drawn sets, and the tables of the page."""
+"""The calibration without labels: its drawn sets, and the tables of the pages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from shoal.methods.scores.no_groups import GROUPS_GAIN
-from shoal_research.label_free.by_site import words
-from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
+from shoal_research.kept import RESULTS
+from shoal_research.label_free.calibrate import table_record
 from shoal_research.label_free.drawn_images import colours, patterns, places
-from shoal_research.label_free.groups import RESULTS
 from shoal_research.label_free.tables import (
     PAGES,
     ROOT,
@@ -34,16 +33,14 @@ def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
     assert sum(each["ratio"] >= 8 for kind in tuning_figures().values() for each in kind.values()) >= 10
 
 
-def test_groups_agree_with_their_neighbours_and_random_clusters_do_not() -> None:
+def test_a_set_is_measured_as_the_rules_need_it() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 40)
-    x = 20.0 * np.eye(3)[y] + rng.normal(size=(120, 3))
-    near = neighbours_of(x)
-    assert agreement(y, near) == pytest.approx(1.0)
-    assert agreement(rng.permutation(y), near) == pytest.approx(0.0, abs=0.1)
-    scores = scored(x, y, {"itself": near})
-    assert scores["acc"] == scores["in itself"] == scores["stability"] == 1.0
-    assert 0.33 <= scores["chance"] < 0.5
+    x = np.column_stack([20.0 * np.eye(3)[y] + rng.normal(size=(120, 3)), 1e4 * rng.normal(size=120), np.ones(120)])
+    record = table_record(lambda: (x, y))
+    assert (record["samples"], record["classes"], record["ratio"]) == (120, 3, 1.0)
+    assert record["spread"] > 100
+    assert record["spaces"]["standardised"]["acc"] > 0.95 > 0.6 > record["spaces"]["raw"]["acc"]
 
 
 def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
@@ -59,15 +56,8 @@ def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
     assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)
 
 
-def test_words_by_site_follow_the_gap_and_then_the_score() -> None:
-    rows = [("uneven", 0.9, -0.3, True, True), ("uneven", 0.9, -0.1, False, True), ("uneven", 0.6, 0.0, False, False)]
-    counted = words([*rows, ("uneven", 0.8, 0.0, False, False)], 0.7)
-    assert [counted[word]["all"] for word in ("chance", "doubtful", "good")] == [1, 2, 1]
-    assert counted["chance"]["chance"] == counted["doubtful"]["behind"] == 1
-
-
 def test_hardly_any_noise_has_groups_and_most_sets_have() -> None:
-    kept = json.loads(RESULTS.read_text())
+    kept = json.loads((RESULTS / "label_free_groups.json").read_text())
     good = {name: drawn["words"].get("good", 0) for name, drawn in kept["noise"].items() if name != "blobs"}
     # One draw of a Gaussian in dependent columns lies three deviations off (docs/representations.md).
     assert good.pop("correlated Gaussian, 20 columns") <= 1

@@ -10,8 +10,8 @@ from test_claims import BELOW, ONE, study
 
 from shoal_research import pages
 from shoal_research.claims import judge
-from shoal_research.definition import Study, StudyError, load_study
-from shoal_research.kept import load_kept
+from shoal_research.definition import Study, StudyError, load_study, study_names
+from shoal_research.kept import RESULTS, load_kept
 from shoal_research.pages import claims_parts, make_pages, not_run_parts, overview, text, values_table, write_pages
 from shoal_research.table import Table
 from tests.sources import ROOT
@@ -103,7 +103,7 @@ def test_the_lines_that_the_readme_quotes_are_those_of_a_kept_run() -> None:
 
 
 def test_every_study_that_is_kept_has_a_part_on_its_page() -> None:
-    for path in (ROOT / "research" / "shoal_research" / "results").glob("*-*.json"):
-        name, _, scale = path.stem.rpartition("-")
-        page = (ROOT / "research" / "docs" / "results" / f"{load_study(name).page}.md").read_text()
-        assert f"`shoal study {name} --scale" in page, scale
+    for kept in map(load_study, study_names()):
+        page = (ROOT / "research" / "docs" / "results" / f"{kept.page}.md").read_text()
+        if any((RESULTS / f"{kept.name}-{scale}.json").exists() for scale in kept.scales):
+            assert f"`shoal study {kept.name} --scale" in page

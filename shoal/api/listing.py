@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -12,25 +12,9 @@ from shoal.api.opened import Run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.comparison import check_different, compared_run
-from shoal.review.results.run_list import listed_runs
-
-COLUMNS = (
-    "name",
-    "method",
-    "data",
-    "state",
-    "rounds",
-    "metric",
-    "score",
-    "verdict",
-    "seconds",
-    "bytes",
-    "epsilon",
-    "epsilon_of_set",
-    "why",
-)
-"""Of the table of runs."""
+from shoal.review.results.comparison import check_different
+from shoal.review.results.result import run_result
+from shoal.review.results.runs import ListedRun, listed_runs
 
 
 def runs(
@@ -50,13 +34,9 @@ def runs(
     """
     if isinstance(state, str):
         state = (state,)
-    rows: list[dict[str, Any]] = []
-    for run in listed_runs(places.runs(), method=method, data=data, states=state, last=last):
-        row = run.to_json()
-        metric, score = row.pop("score") or (None, None)
-        epsilon, of_set = row.pop("epsilon") or (None, None)
-        rows.append({**row, "metric": metric, "score": score, "epsilon": epsilon, "epsilon_of_set": of_set})
-    return pd.DataFrame(rows, columns=COLUMNS).set_index("name")
+    found = listed_runs(places.runs(), method=method, data=data, states=state, last=last)
+    columns = [field.name for field in fields(ListedRun)]
+    return pd.DataFrame([asdict(run) for run in found], columns=columns).set_index("name")
 
 
 def compare(*names: str | Path | Run) -> pd.DataFrame:
@@ -80,12 +60,12 @@ def side_by_side(runs: Sequence[RunFolder]) -> pd.DataFrame:
     """Return the table of `compare`."""
     rows = []
     for run in runs:
-        compared = compared_run(run)
-        result = compared.result
+        settings = run.settings()
+        result = run_result(run)
         row = {
             "name": run.name,
-            "method": compared.method,
-            "data": compared.data,
+            "method": settings.method.name,
+            "data": settings.data.name,
             "state": result.status,
             "rounds": result.rounds,
             "verdict": "" if result.verdict is None else result.verdict.word,

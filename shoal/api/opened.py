@@ -114,10 +114,10 @@ class Run:
     @property
     def report(self) -> Path:
         """The report, one HTML page, made where it is missing or was changed."""
-        from shoal.review.results.views import REPORT, report_is_whole
+        from shoal.review.results.views import REPORT, is_whole
 
         path = self.path / REPORT
-        if not report_is_whole(self._folder):
+        if not is_whole(self._folder, REPORT):
             from shoal.review.pages.report import write_report
 
             write_report(self._folder)
@@ -129,7 +129,6 @@ class Run:
         *,
         on_odd: str = "as-set",
         embedding: str = "none",
-        round: int | None = None,
     ) -> pd.DataFrame:
         """Return the clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
 
@@ -139,11 +138,9 @@ class Run:
                 (n, features).
             on_odd: images of another size than the set's: skip, resize, or as-set: resize where the set was made so.
             embedding: none; columns: also embedding_0, embedding_1 and so on.
-            round: the round whose state predicts; None: the last one.
 
         Returns:
-            The table; `.attrs["skipped"]` names the files that were not used, with reasons, and `.attrs["round"]` is
-            the round whose state predicted.
+            The table; `.attrs["skipped"]` names the files that were not used, with reasons.
 
         Raises:
             ShoalError: the run is not finished or has no clusters of samples, or nothing can be used.
@@ -154,12 +151,8 @@ class Run:
 
         if isinstance(source, np.ndarray):
             check_embedding(embedding)
-            predictor = Predictor(self._folder, round, embedding)
-            table = predictor.assign_array(source)
-            table.attrs["round"] = predictor.round
-            return table
-        found = predict(self._folder, Path(source), on_odd, embedding, round)
-        found.table.attrs["round"] = found.round
+            return Predictor(self._folder, embedding).assign_array(source)
+        found = predict(self._folder, Path(source), on_odd, embedding)
         found.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in found.skipped]
         return found.table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +41,6 @@ class FoundSettings:
     ranking: tuple[int, ...]
     caveats: list[str]
     page: Path
-
-    def to_json(self) -> dict[str, Any]:
-        """Return nested dictionaries and lists of JSON values."""
-        trials = json.loads(self.trials.to_json(orient="records", double_precision=15))
-        return {**vars(self), "trials": trials, "page": str(self.page)}
 
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:

@@ -1,4 +1,4 @@
-"""The checks of `shoal doctor`: packages, devices, data and servers."""
+"""The checks of `shoal doctor`: methods, devices, data and servers."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 
 import requests
 import torch
-from packaging.requirements import Requirement
 
-from shoal.core.errors import ShoalError
-from shoal.data.sets.prepare import prepared_sets
-from shoal.data.sets.repair import damaged_sets, repair_sets
+from shoal.data.sets.prepare import damaged_sets, prepared_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
-from shoal.engine.settings.private_home import close_folders, open_folders
 from shoal.engine.store.code_version import project_state, shoal_version
 from shoal.methods.registry import ADDED
 from shoal.review.mlflow_log.embedded_store import FILE, TrackingStoreError, ready_store, store_uri
-from shoal.review.mlflow_log.tracking import artifact_folder
 from shoal.tasks.prefect.environment import server_answers
 
 
@@ -53,28 +46,9 @@ def checks() -> list[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Check Shoal, and that the packages it drives and trains with are there in versions that it supports."""
+    """Check Shoal and the methods of other packages."""
     shoal = shoal_version()
     yield Check("shoal", True, f"{shoal.in_words()}; sha256 {shoal.sha256}; Python {platform.python_version()}")
-    wanted = [Requirement(text) for text in metadata.requires("shoal") or ()]
-    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": "lead"})]
-    wrong = [check for check in map(_required, wanted) if not check.ok]
-    yield Check("packages", not wrong, f"{len(wanted) - len(wrong)} of {len(wanted)} as needed", "see the next lines")
-    yield from wrong
-    yield from _methods()
-
-
-def _required(wanted: Requirement) -> Check:
-    repair = f"pip install '{wanted.name}{wanted.specifier}'"
-    try:
-        version = metadata.version(wanted.name)
-    except metadata.PackageNotFoundError:
-        return Check(wanted.name, False, "not installed", repair)
-    return Check(wanted.name, wanted.specifier.contains(version, prereleases=True), version, repair)
-
-
-def _methods() -> Iterator[Check]:
-    """Check the methods of other packages."""
     for name, (package, number) in ADDED.packages.items():
         yield Check(f"method {name}", True, f"{package} {number}")
     for name, reason in ADDED.broken.items():
@@ -88,46 +62,22 @@ def machine() -> Iterator[Check]:
     yield Check("devices", True, f"{hardware.cores} cores; GPUs: {gpus}; torch {torch.__version__}")
     free = shutil.disk_usage(places.home()).free / 1e9
     yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
-    yield _other_users(places.home())
     writable = os.access(places.home(), os.W_OK)
     yield Check("home", writable, str(places.home()), "set SHOAL_HOME to a folder that you may write to")
 
 
-def _other_users(home: Path) -> Check:
-    """Close the folders of the home that other users of the machine can open."""
-    closed = close_folders(home)
-    if left := open_folders(home):
-        repair = f"have their owner run `chmod o-rwx {' '.join(left)}` in {home}"
-        return Check("other users", False, f"other users of this machine can open {', '.join(left)}", repair)
-    detail = "other users of this machine can open no folder of data or runs"
-    if closed:
-        detail += f"; closed just now: {', '.join(closed)}"
-    return Check("other users", True, detail)
-
-
 def stores() -> Iterator[Check]:
-    """Check data, mirror, git and DVC."""
-    yield from _data_sets(places.store())
-    try:
-        mirror = Check("data mirror", True, str(places.mirror() or "not set: data sets are downloaded"))
-    except ShoalError as error:
-        mirror = Check("data mirror", False, str(error), "see the message")
-    yield mirror
+    """Check data, git and DVC: every byte of the stored sets is read."""
+    store = places.store()
+    yield Check("data sets", True, f"prepared: {', '.join(m.name for m in prepared_sets(store)) or 'none yet'}")
+    for name, wrong in damaged_sets(store, verify=True):
+        yield Check(f"data set {name}", False, wrong, "see the message")
     git = project_state(places.home())
     state = git.in_words() or "no commit of this project is known to git"
     repair = "`git init` and a first commit, for lineage to name it; where there is one, `git log` says what is wrong"
     yield Check("git", git.commit is not None, state, repair, optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
-
-
-def _data_sets(store: Path) -> Iterator[Check]:
-    """Read every byte of the stored sets, after a replacement that was cut short has been repaired."""
-    repaired = repair_sets(store)
-    sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
-    yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
-    for name, wrong in damaged_sets(store, verify=True):
-        yield Check(f"data set {name}", False, wrong, "see the message")
 
 
 def _embedded_store() -> Check:
@@ -156,31 +106,12 @@ def _mlflow_server(uri: str) -> Check:
     return Check("mlflow store", status < 400, f"{masked(uri)}: status {status}", repair)
 
 
-def _database(uri: str) -> Check:
-    """Check a database that runs are logged to without a server."""
-    import sqlalchemy
-
-    try:
-        engine = sqlalchemy.create_engine(uri)
-        with engine.connect() as opened:
-            count = opened.execute(sqlalchemy.text("select count(*) from runs")).scalar()
-        engine.dispose()
-    except ImportError as error:
-        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install psycopg2-binary boto3")
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        reason = masked(str(error).splitlines()[0])
-        return Check("mlflow store", False, f"{masked(uri)}: {reason}", "start it, or unset MLFLOW_TRACKING_URI")
-    return Check("mlflow store", True, f"{masked(uri)}: {count} runs")
-
-
 def servers() -> Iterator[Check]:
     """Check MLflow and Prefect."""
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http"):
         yield _mlflow_server(uri)
-    elif uri and artifact_folder(uri) and uri != store_uri(places.mlflow_store()):
-        yield _database(uri)
-    else:
+    elif not uri or uri == store_uri(places.mlflow_store()):
         yield _embedded_store()
     url = os.environ.get("PREFECT_API_URL", "")
     yield Check(

@@ -35,8 +35,9 @@ def compare(
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.comparison import check_different, compared_run, why_not_comparable
+    from shoal.review.results.comparison import check_different, why_not_comparable
     from shoal.review.results.number_names import name_of
+    from shoal.review.results.result import run_result
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
@@ -47,7 +48,8 @@ def compare(
 
         err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
     if as_json:
-        print(json.dumps([compared_run(run).to_json() for run in found]))
+        named = [(run.settings().method.name, run.settings().data.name, run) for run in found]
+        print(json.dumps([{"method": m, "data": d, **run_result(run).to_json()} for m, d, run in named]))
         return
     metrics = [metric.name for metric in shown_in("comparison")]
     table = side_by_side(found).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])

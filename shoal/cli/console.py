@@ -124,5 +124,5 @@ def show_result(result: RunResult, title: str) -> None:
         say(f"verdict: {result.verdict.word}. {result.verdict.reason}")
     say(f"run: {result.run}")
     say(f"report: {result.run}/report.html")
-    if result.quality:
+    if Path(result.run, "clusters.parquet").exists():  # at sites each keeps its own
         say(f"clusters: {result.run}/clusters.parquet")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.embed import embed, show_tracking
+from shoal.cli.console import err, out, say, shoal_command
 from shoal.cli.options import Set, with_options
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, ShoalError
 from shoal.data.intake.options import AddOptions
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ app = typer.Typer(
     help="List, add, show, prepare, partition and embed data sets.",
     rich_markup_mode="rich",
 )
-app.command("embed", epilog="Example: shoal data embed photos --encoder efficientnet-lite0")(embed)
+ENCODER_HELP = (
+    "efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT; its weights must be "
+    "here: nothing is downloaded"
+)
 
 
 @app.command("list", epilog="Example: shoal data list")
@@ -61,22 +64,19 @@ def partition_set(
     """Divide the training samples of a data set among clients, by the settings `partition`, `data.limit` and `seed`.
 
     A set of your own that names its clients is divided by them unless partition.kind says otherwise. Writes the table
-    (Parquet), summary.csv and labels.png, a heat map of labels by clients.
+    (Parquet) and summary.csv.
     """
-    from shoal.cli.console import say
     from shoal.cli.data_tables import print_partition
     from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.preparing import prepare_partition
-    from shoal.review.pages.partition_figure import partition_figure
 
     settings = load_settings(None, [f"data.name={name}", *(overrides or ())])
     prepared = prepare(name, places.store(), mirror=places.mirror(), options=settings.data.options)
     folder, partition = prepare_partition(settings, prepared)
-    figure = partition_figure(partition, prepared, folder / "labels.png")
     print_partition(partition, prepared)
-    say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
+    say(f"table: {folder / 'partition.parquet'}")
 
 
 @app.command("show", epilog="Example: shoal data show mnist")
@@ -102,14 +102,11 @@ def show(
 
 def _show_advice(name: str, classes: int | None) -> None:
     """Print which method fits a set, and the command that runs it."""
-    from shoal.cli.console import say, shoal_command
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.advice import advise
 
     # Advice needs no number of clusters: it is left open.
-    method, clients = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
-    say(clients)
-    say(method.reason)
+    say(advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"])).reason)
     open_number = "" if classes else " --set model.clusters=auto"
     say(f"run: {shoal_command()} run --set data.name={name}{open_number}")
 
@@ -127,6 +124,37 @@ Encoder = Annotated[
         help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal data embed`"
     ),
 ]
+
+
+@app.command("embed", epilog="Example: shoal data embed photos --encoder efficientnet-lite0")
+def embed(
+    name: Annotated[str, typer.Argument(metavar="SET", help="a set of images, built in or your own")],
+    encoder: Annotated[str, typer.Option(help=ENCODER_HELP)],
+    target: Annotated[str | None, typer.Option("--name", help="name of the new set (default: SET-ENCODER)")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing data set of that name")] = False,
+) -> None:
+    """Make vectors of the images of a data set with a pretrained encoder, client by client.
+
+    The vectors are a data set of their own, with the same samples, clients, labels and test part. A run on it shows and
+    predicts images.
+    """
+    from shoal.lifecycle.embedding import embed as embed_images
+
+    done = embed_images(name, encoder, target, force=force)
+    say(done.message)
+    say(f"folder: {done.prepared.folder}")
+    show_tracking(done)
+    clusters = "" if done.prepared.manifest.classes else " --set model.clusters=auto"
+    say(f"next: {shoal_command()} run --set data.name={done.prepared.manifest.name}{clusters}")
+
+
+def show_tracking(done: Stored) -> None:
+    """Print what DVC made of a set; end with status 1 where it did not take it."""
+    if done.warning:
+        say(f"warning: {done.warning}")
+        raise typer.Exit(1)
+    if done.pointer is not None:
+        say(f"tracked by DVC: commit {done.pointer} to git, and `dvc push` the data to your remote")
 
 
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
@@ -162,8 +190,6 @@ def arrived(
 
     PREFECT_API_URL names the server. `shoal serve` looks at watched folders by itself.
     """
-    from shoal.cli.console import say
-    from shoal.core.errors import ShoalError
     from shoal.serving.data_events import announce_data
     from shoal.tasks.prefect.environment import server_answers
 
@@ -181,8 +207,6 @@ def arrived(
 
 def _announce(name: str) -> None:
     """Start the deployments that train on a set, where a Prefect server answers."""
-    from shoal.cli.console import err
-    from shoal.core.errors import ShoalError
     from shoal.serving.data_events import announce_data
     from shoal.tasks.prefect.environment import server_answers
 
@@ -195,9 +219,7 @@ def _announce(name: str) -> None:
 
 def _show_added(added: Stored) -> None:
     """Print what was added, and start the deployments that wait for it; end with status 1 where DVC did not take it."""
-    from shoal.cli.console import out
-    from shoal.cli.data_tables import print_manifest
-    from shoal.cli.intake_table import print_intake
+    from shoal.cli.data_tables import print_intake, print_manifest
     from shoal.data.sets.intake_notes import names_file
 
     print_manifest(added.prepared)

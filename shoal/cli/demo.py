@@ -53,7 +53,6 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
             "kmeans_rounds": 20,
             "components": 40,
             "whitening": 0.5,
-            "evenness": 0.0,
             "starts": 30,
         },
         "local": {"lr": 0.1},
@@ -120,8 +119,6 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
             method = settings.method.name
             label = f"{CLIENT_WORDS[clients]}: {LABELS[method]}"
             run = find_like(settings) or new_run(settings)
-            if run.is_finished():
-                err.print(f"{label}: finished before, as {run.name}", highlight=False, soft_wrap=True)
             with progress(err, label) as observe:
                 sweep.complete(run, label, [observe])
             found.append(DemoRun(clients, way, method, run_result(run)))
@@ -134,11 +131,7 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
 @app.command(epilog="Example: shoal demo")
 def demo() -> None:
     """Show what five clients find together in scikit-learn's digits, and what each finds alone."""
-    try:
-        show_demo()
-    except KeyboardInterrupt:
-        err.print("interrupted; the same command continues the demonstration", highlight=False)
-        raise
+    show_demo()
 
 
 def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Path:
@@ -152,9 +145,8 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
         The page.
     """
     found = run_planned(planned(seed, changes), err)
-    every = dict.fromkeys(each.result.run for each in found)
     page = places.home() / "results" / "demo" / "demo.html"
-    write_comparison([RunFolder(Path(run)) for run in every], page)
+    write_comparison([RunFolder(Path(run)) for run in dict.fromkeys(each.result.run for each in found)], page)
     out.print(demo_table(found))
     for line in closing(found, page):
         out.print(line, highlight=False, soft_wrap=True)
@@ -173,13 +165,12 @@ def demo_table(runs: list[DemoRun]) -> Table:
 
 
 def closing(found: list[DemoRun], page: Path) -> list[str]:
-    """Return what the table shows, the files to look at, and commands to try next."""
+    """Return the files to look at, and commands to try next."""
     shoal = shoal_command()
     together = [run for run in found if run.way == "together"]
     verdicts = [(run.method, run.result.verdict) for run in together]
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
-        *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
         *(f"verdict on {method}: {verdict.word}. {verdict.reason}" for method, verdict in verdicts if verdict),
         "",
         f"the runs side by side: {page}",
@@ -189,13 +180,3 @@ def closing(found: list[DemoRun], page: Path) -> list[str]:
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",
     ]
-
-
-def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
-    """Return whether the clients found more together than each of them alone, in a sentence."""
-    scores = {each.way: each.scores for each in found if each.clients == clients}
-    together = scores["together"]["acc"]
-    best = scores["alone"]["acc_max"]
-    more = "more than any of them alone" if together > best else "no more than the best of them alone"
-    words = CLIENT_WORDS[clients]
-    return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."

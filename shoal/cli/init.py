@@ -13,7 +13,7 @@ import typer
 
 from shoal.cli.console import say, shoal_command
 from shoal.core.errors import ShoalError, shown
-from shoal.engine.settings.private_home import close_folders, project_files
+from shoal.engine.settings.private_home import make_cache, private_files, project_files
 
 FILES = {
     "params.yaml": "params.yaml",
@@ -75,10 +75,12 @@ def _make_project(folder: Path) -> None:
         (folder / target).write_text((templates / source).read_text(encoding="utf-8"), encoding="utf-8")
     (folder / VERSION).write_text(f"{metadata.version('shoal')}\n")
     own = folder / "data" / "store" / "own"
-    own.mkdir(parents=True, exist_ok=True)
+    (folder / "data").mkdir(exist_ok=True)
+    with private_files():
+        own.mkdir(parents=True, exist_ok=True)
     (own / ".gitkeep").touch()
     _initialise_dvc(folder)
-    close_folders(folder)
+    make_cache(folder)
 
 
 def _initialise_dvc(folder: Path) -> None:

@@ -31,7 +31,7 @@ LAZY = {
     "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
     "data": Lazy("data", "List, add, show, prepare, partition and embed data sets."),
     "run": Lazy("run", "Train one federation, and judge and report what it found."),
-    "runs": Lazy("runs", "List runs, the newest first, or remove some."),
+    "runs": Lazy("runs", "List runs, the newest first."),
     "open": Lazy("open_report", "Open the report of a run."),
     "explain": Lazy(
         "explain",
@@ -45,7 +45,7 @@ LAZY = {
     "sites": Lazy("sites", "Lead a study over sites that dial in: make it, approve sites, and keep their connections."),
     "site": Lazy("site_commands", "Keep a site: its policy, the runs that it approves, and the log of what left it."),
     "serve": Lazy("serve", "Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."),
-    "doctor": Lazy("doctor", "Check packages, devices, data and servers, and say how to repair what is wrong."),
+    "doctor": Lazy("doctor", "Check methods, devices, data and servers, and say how to repair what is wrong."),
     "stage": Lazy("stages", "Run a stage of dvc.yaml.", hidden=True),
 }
 """All commands, by name, in the order of `shoal --help`."""

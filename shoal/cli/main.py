@@ -19,7 +19,7 @@ from shoal.cli.memory import is_out_of_memory, out_of_memory
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.private_home import write_privately
-from shoal.engine.store.shared_temp import name_user
+from shoal.engine.store.user_name import name_user
 
 app = typer.Typer(
     cls=LazyGroup,

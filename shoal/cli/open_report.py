@@ -27,12 +27,12 @@ def open_report(
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.pages.report import write_report
-    from shoal.review.results.views import report_is_whole
+    from shoal.review.results.views import REPORT, is_whole
 
     run = RunFolder.find(name, places.runs(), unfinished=any_run)
-    if not report_is_whole(run):
+    if not is_whole(run, REPORT):
         write_report(run)
-    address = (run.path / "report.html").as_uri()
+    address = (run.path / REPORT).as_uri()
     say(address)
     if show and not webbrowser.open(address):
         say("no browser could be opened here: copy the address")

@@ -11,7 +11,6 @@ from typing import Annotated, get_type_hints
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="print only JSON on standard output")]
-Round = Annotated[int | None, typer.Option(min=1, help="use the state after this round; by default the last")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
 FinishedRun = Annotated[
     str, typer.Argument(metavar="RUN", help="a finished run: its folder, its name, or latest, the last finished one")

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from shoal.cli.console import err, frame_table, out, say
-from shoal.cli.options import FinishedRun, Json, Round
+from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError, escaped
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def predict(
         str,
         typer.Option(help="columns: add the model's features of each sample, embedding_0 to embedding_N; or none"),
     ] = "none",
-    round: Round = None,
     as_json: Json = False,
 ) -> None:
     """Assign new images, or rows of a table, to the clusters of a run."""
@@ -52,15 +51,13 @@ def predict(
 
     check_names(out_file, sheet, embedding)
     run = RunFolder.find(name, places.runs(), unfinished=False)
-    found = served.predict(run, source, on_odd, embedding, round)
+    found = served.predict(run, source, on_odd, embedding)
     if sheet is not None:
         served.check_images(found)
     if out_file is not None:
         served.write_table(found.table, out_file)
     if sheet is not None:
         served.predicted_sheet(found, source, sheet)
-    if round is not None:
-        err.print(f"with the state after round {found.round} of {found.rounds}", highlight=False)
     show_left_out(found)
     if as_json:
         print(json.dumps(to_json(run, found)))
@@ -81,7 +78,7 @@ def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> No
 
 def show_left_out(found: Predicted) -> None:
     """Print which images were skipped, and which files, rows and columns were adapted or left out, to stderr."""
-    from shoal.cli.intake_table import print_intake
+    from shoal.cli.data_tables import print_intake
     from shoal.data.intake.images import listing
 
     if found.skipped:
@@ -99,7 +96,6 @@ def to_json(run: RunFolder, found: Predicted) -> dict[str, object]:
     rows = served.writable(found.table).to_json(orient="records", double_precision=6)
     return {
         "run": str(run.path),
-        "round": found.round,
         "samples": json.loads(rows),
         "skipped": [{"file": each.path, "reason": each.reason} for each in found.skipped],
         "intake": found.intake.to_json(),

@@ -1,8 +1,7 @@
-"""`shoal runs`: list runs, or remove some."""
+"""`shoal runs`: list runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,26 +28,12 @@ def runs(
         list[str] | None, typer.Option("--state", help=f"only runs in this state: {', '.join(STATES)}; repeatable")
     ] = None,
     last: Annotated[int | None, typer.Option(min=1, help="only so many runs, the newest")] = None,
-    remove: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN",
-            help="remove this run: its folder, its name, or latest, the one that was started last; repeatable",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="with --remove: you are sure; without it you see what would go"),
-    ] = False,
     as_json: Json = False,
 ) -> None:
-    """List runs, the newest first, or remove some."""
+    """List runs, the newest first."""
     from shoal.api.listing import runs as list_runs
     from shoal.engine.settings import places
 
-    if remove:
-        remove_runs(remove, sure=yes)
-        return
     for state in states or ():
         if state not in STATES:
             raise ShoalError(f"no run is in state {state!r}: expected one of {', '.join(STATES)}")
@@ -65,7 +50,7 @@ def runs(
 def show_runs(found: pd.DataFrame) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
     from shoal.engine.store.status import FAILED
-    from shoal.review.results.listed_run import UNREADABLE
+    from shoal.review.results.runs import UNREADABLE
 
     table = found.drop(columns=["why", "bytes"]).assign(seconds=found["seconds"].round().astype(int))
     table["MB on disk"] = (found["bytes"] / 1e6).round(1)
@@ -74,32 +59,3 @@ def show_runs(found: pd.DataFrame) -> None:
     out.print(frame_table(table.rename(columns={"name": "run"}).dropna(axis="columns", how="all")))
     for run in found[found["state"].isin([FAILED, UNREADABLE]) & (found["why"] != "")].itertuples():
         say(f"{run.name}: {run.why}")
-
-
-def remove_runs(names: Sequence[str], *, sure: bool) -> None:
-    """Remove runs, after all of them have been found.
-
-    Args:
-        names: of the runs.
-        sure: whether the user said so.
-
-    Raises:
-        ShoalError: a folder is no run below the folder of runs, or the user is not sure.
-    """
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.runs import bytes_of, remove_run
-    from shoal.review.results.summary import counted
-
-    found = list({run.path: run for run in (RunFolder.find(name, places.runs()) for name in names)}.values())
-    for run in found:
-        if run.path.parent != places.runs().resolve():
-            raise ShoalError(f"{run.path} is no run of {places.runs()}: only runs there are removed")
-    if not sure:
-        megabytes = sum(bytes_of(run.path) for run in found) / 1e6
-        names = ", ".join(run.name for run in found)
-        raise ShoalError(f"this removes {counted(len(found), 'run')}, {megabytes:.1f} MB: {names}; say so with --yes")
-    for run in found:
-        remove_run(run)
-        say(f"removed {run.name}")
-    say("MLflow keeps what it has of them: delete it on MLflow's page")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal.cli.console import frame_table, out, say, table_of
-from shoal.cli.options import FinishedRun, Json
+from shoal.cli.options import FinishedRun
 
 app = typer.Typer(add_completion=False)
 MAX_LABELS = 8
@@ -22,7 +21,6 @@ def score(
     labels: Annotated[
         Path, typer.Argument(metavar="LABELS.csv", help="table with the columns file and label, of all samples or some")
     ],
-    as_json: Json = False,
 ) -> None:
     """Score a run's clusters by labels that came later, of all its samples or of some."""
     from shoal.engine.settings import places
@@ -31,9 +29,6 @@ def score(
     from shoal.review.results.number_names import name_of
 
     found = label_scores(RunFolder.find(name, places.runs(), unfinished=False), labels)
-    if as_json:
-        print(json.dumps(found.to_json()))
-        return
     chance = {"acc": found.beside.chance_acc, "ari": found.beside.chance_ari}
     rows = [(name_of(key), value, chance.get(key)) for key, value in found.scores.items()]
     out.print(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal.cli.console import err, frame_table, out, say, shoal_command
-from shoal.cli.options import Json
 
 app = typer.Typer(add_completion=False)
 MAX_TRIALS = 10
@@ -22,7 +20,6 @@ def search(
     trials: Annotated[
         int | None, typer.Option(min=1, help="number of trials, with those of earlier calls (default: as in the file)")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Search for good settings, or resume a search. By default it needs no labels; a score such as acc needs them."""
     from shoal.engine.workers.worker_processes import start_fork_server
@@ -33,9 +30,6 @@ def search(
     from shoal.sweeps.search.page import BEST
 
     found = find_settings(load_search(path), trials, err)
-    if as_json:
-        print(json.dumps(found.to_json()))
-        return
     best_first = found.trials.loc[list(found.ranking)].drop(columns=["runs", "why"])
     out.print(frame_table(best_first.head(MAX_TRIALS), f"{len(best_first)} trials"))
     for sentence in found.caveats:

@@ -38,7 +38,6 @@ from shoal.lifecycle.preparing import with_known_choices
 from shoal.lifecycle.run_views import make_figures
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.scores.metrics import shown_in
-from shoal.review.pages.partition_figure import partition_figure
 from shoal.review.pages.report import write_report
 from shoal.review.results.result import RunResult, run_result
 
@@ -129,7 +128,6 @@ def partition(params: Params = Path("params.yaml")) -> None:
     made = make_partition(settings.partition, prepared, limit=settings.data.limit, seed=settings.seed)
     PARTITION.parent.mkdir(parents=True, exist_ok=True)
     write_partition(made, prepared, PARTITION)
-    partition_figure(made, prepared, PARTITION / "labels.png")
 
 
 @app.command()

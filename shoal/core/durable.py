@@ -1,19 +1,17 @@
 """Files and folders that are replaced whole: a kill or a power cut at any moment leaves the old one or the new one.
 
 What is new is written beside its place, under a hidden name, and waited for until it is on the disk; then it takes the
-place in one step, and what was there before is removed last.
+place, and what was there before is removed last. A kill between the two renames leaves the name free until `restore`.
 
-    .photos.4711.140.tmp    being written, or (after the exchange) the version before, not yet removed
-    .photos.old             the version before, where the file system cannot exchange two names in one step
+    .photos.4711.140.tmp    being written
+    .photos.old             the version before, not yet removed
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
-import functools
 import os
 import re
 import shutil
@@ -24,11 +22,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-AT_FDCWD = -100
-RENAME_EXCHANGE = 2
-"""Flag of Linux's renameat2: two names change places in one step."""
-NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
-"""What renameat2 answers where the kernel or the file system has no exchange."""
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 """What fsync of a folder answers on file systems that have none."""
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
@@ -102,10 +95,6 @@ def put_in_place(scratch: Path, folder: Path) -> None:
         OSError: the place cannot be written.
     """
     for _ in range(REPLACE_ATTEMPTS):
-        if exchange(scratch, folder):
-            sync_folder(folder.parent)
-            shutil.rmtree(scratch, ignore_errors=True)  # now the version before
-            return
         try:
             if folder.exists():
                 _step_aside(folder)
@@ -120,30 +109,8 @@ def put_in_place(scratch: Path, folder: Path) -> None:
     raise OSError(errno.EBUSY, "other processes replace it all the time", str(folder))
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step; False where one of them is missing or the system cannot do so."""
-    renameat2 = _renameat2()
-    if renameat2 is None:
-        return False
-    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in NO_EXCHANGE or code == errno.ENOENT:
-        return False
-    raise OSError(code, os.strerror(code), str(other))
-
-
-@functools.cache
-def _renameat2() -> Callable[..., int] | None:
-    """Return the C library's function; None where it has none."""
-    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if function is not None:
-        function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
-    return function
-
-
 def before(folder: Path) -> Path:
-    """Return where the version before waits while two names cannot be exchanged in one step."""
+    """Return where the version before waits until the new one is safe."""
     return folder.with_name(f".{folder.name}.old")
 
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from shoal.core.errors import shown
 
 Record = TypeVar("Record")
 
-KINDS = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "named entries",
-    NoneType: "null",
-}
-"""What an error calls the types of JSON."""
+UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
+"""Pydantic's words for an entry that a dataclass does not have."""
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Makes the reader of a dataclass, once."""
 
 
 class BadRecord(ValueError):
@@ -47,8 +44,8 @@ def record_from_json(kind: type[Record], json_value: Any) -> Record:
     """Return the record that a JSON object holds.
 
     Args:
-        kind: the dataclass. Its fields are str, int, float, bool, Any, tuple[X, ...], Mapping[str, X], records of the
-            same sort, a Literal, or one of these or None.
+        kind: the dataclass. Its fields are str, int, float, bool, Any, tuple[X, ...], Mapping of text or
+            whole numbers to X, records of the same sort, a Literal, or one of these or None.
         json_value: the JSON value.
 
     Raises:
@@ -64,10 +61,13 @@ def record_from_json(kind: type[Record], json_value: Any) -> Record:
     >>> record_from_json(Point, {"x": "1.5"})
     Traceback (most recent call last):
     ...
-    shoal.core.records.BadRecord: entry x is text, expected a number
+    shoal.core.records.BadRecord: entry x: input should be a valid number
     """
-    found: Record = _record(kind, json_value, "")
-    return found
+    try:
+        record: Record = _adapter(kind).validate_json(json.dumps(json_value), strict=True, extra="forbid")
+    except ValidationError as error:
+        raise BadRecord(_sentence(error.errors()[0])) from None
+    return record
 
 
 def _json_value(value: Any) -> Any:
@@ -76,65 +76,14 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_json_value(each) for each in value]
     if isinstance(value, Mapping):
-        return {key: _json_value(each) for key, each in value.items()}
+        return {str(key): _json_value(each) for key, each in value.items()}
     return value
 
 
-@cache
-def _entries(kind: type) -> dict[str, tuple[Any, Field[Any]]]:
-    """Return the type and the field of each entry of a dataclass, by name."""
-    hints = get_type_hints(kind)
-    return {field.name: (hints[field.name], field) for field in fields(kind)}
-
-
-def _record(kind: Any, json_value: Any, where: str) -> Any:
-    if not isinstance(json_value, dict):
-        raise _wrong(where, json_value, "named entries")
-    entries = _entries(kind)
-    for name in json_value:
-        if name not in entries:
-            raise BadRecord(f"entry {where}{shown(name)} is unknown")
-    values = {}
-    for name, (expected, field) in entries.items():
-        if name in json_value:
-            values[name] = _value(expected, json_value[name], where + name)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise BadRecord(f"entry {where}{name} is missing")
-    return kind(**values)
-
-
-def _value(expected: Any, value: Any, where: str) -> Any:
-    """Return a value as its annotation has it."""
-    if get_origin(expected) in (Union, UnionType):
-        if value is None:
-            return None
-        (expected,) = (option for option in get_args(expected) if option is not NoneType)
-    if get_origin(expected) is not None:
-        return _container(get_origin(expected), get_args(expected), value, where)
-    if is_dataclass(expected):
-        return _record(expected, value, f"{where}.")
-    if expected is Any or type(value) is expected or (expected is float and type(value) is int):
-        return value
-    raise _wrong(where, value, KINDS[expected])
-
-
-def _container(origin: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Return a value whose annotation has arguments: a tuple, a mapping or a Literal."""
-    if origin is Literal:
-        if value not in arguments:
-            raise BadRecord(f"entry {where} is {shown(value)}, expected {' or '.join(map(str, arguments))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise _wrong(where, value, "a list")
-        return tuple(_value(arguments[0], each, f"{where}[{place}]") for place, each in enumerate(value))
-    if not isinstance(value, dict):
-        raise _wrong(where, value, "named entries")
-    return {name: _value(arguments[1], each, f"{where}.{shown(name)}") for name, each in value.items()}
-
-
-def _wrong(where: str, value: Any, expected: str) -> BadRecord:
-    subject = "it"
-    if where:
-        subject = f"entry {where.rstrip('.')}"
-    return BadRecord(f"{subject} is {KINDS.get(type(value), type(value).__name__)}, expected {expected}")
+def _sentence(error: Any) -> str:
+    entry = f"entry {'.'.join(shown(step) for step in error['loc'])}" if error["loc"] else "it"
+    if error["type"] == "missing":
+        return f"{entry} is missing"
+    if error["type"] in UNKNOWN:
+        return f"{entry} is unknown"
+    return f"{entry}: {error['msg'][0].lower()}{error['msg'][1:]}"

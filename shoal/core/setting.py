@@ -1,6 +1,6 @@
 """Settings are frozen dataclasses; `setting` adds what a reader and a form need: a meaning and the bounds.
 
-They stay plain dataclasses so that a method or a partition runs where only torch is installed. Whatever reads settings
+They stay plain dataclasses so that a method runs where only torch is installed. Whatever reads settings
 from outside checks them by the metadata of their fields.
 """
 

@@ -10,7 +10,6 @@ the batch. A full disk leaves no batch, and a damaged file of a batch stops the 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
 from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
 from shoal.data.intake.images import Rejected
+from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
@@ -54,14 +54,10 @@ class FileFacts:
 
     Args:
         sha256: of its bytes.
-        bytes: its size.
-        modified_ns: when it was written.
         left_out: why it has no cluster; empty where it has one.
     """
 
     sha256: str
-    bytes: int
-    modified_ns: int
     left_out: str = ""
 
 
@@ -221,20 +217,15 @@ def new_files(
     """
     new = {}
     for name in names:
-        before = known.get(name)
         try:
-            about = (watch / name).stat()
-            if before is not None and (before.bytes, before.modified_ns) == (about.st_size, about.st_mtime_ns):
-                continue
-            with (watch / name).open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = file_sha256(watch / name)
         except FileNotFoundError:
             continue  # it was removed a moment ago
         except OSError as error:
             unreadable.append(f"{name}: it cannot be read ({error.strerror or error})")
             continue
-        if before is None or before.sha256 != sha256:
-            new[name] = FileFacts(sha256, about.st_size, about.st_mtime_ns)
+        if name not in known or known[name].sha256 != sha256:
+            new[name] = FileFacts(sha256)
     return new
 
 

@@ -21,7 +21,6 @@ from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.site_clusters import write_clusters_of_sites
-from shoal.review.results.views import source_of_report
 from shoal.review.served.record import log_run, register_model
 
 ROUNDS = "rounds"
@@ -101,18 +100,23 @@ def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
 
 
 def show(run: RunFolder, runner: Runner) -> None:
-    """Make the figures and the report of a run whose rounds are done, where they are missing."""
-    runner.submit("report", "figures and report", lambda: make_report(run, fresh=make_figures(run))).result()
+    """Make the figures of a run whose rounds are done, where they are missing, and its report."""
+
+    def make() -> None:
+        make_figures(run)
+        make_report(run)
+
+    runner.submit("report", "figures and report", make).result()
 
 
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
-    before = source_of_report(run)
+    before = run.status().tracking
     tracker.close()
     logged = runner.submit("log", "log to MLflow", lambda: log_run(run)).result()
     if logged:
         runner.submit("register", "register the model", lambda: register_model(run)).result()
-    if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer
+    if not logged or run.status().tracking != before:  # which the report tells
         make_report(run)
         if logged:
             runner.submit("log", "log to MLflow", lambda: log_run(run)).result()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from shoal.engine.settings.private_home import make_cache, user_umask
-from shoal.engine.store.shared_temp import name_user
+from shoal.engine.store.user_name import name_user
 
 
 def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -1,19 +1,14 @@
-"""Images to vectors: each client's images are embedded on its own, and become a set like one that was added.
-
-Where images were appended to a set that was embedded before, only batches with new images are embedded.
-"""
+"""Images to vectors: each client's images are embedded on its own, and become a set like one that was added."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
@@ -23,7 +18,7 @@ from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
-from shoal.data.sets.prepared import Prepared, open_prepared, write_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
@@ -73,14 +68,13 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         elif before.digest == origin.digest and not force:
             prepared = open_prepared(store_folder(store, target))
             return Stored(prepared, f"{target!r} is up to date: nothing to embed", *try_to_track(prepared.folder))
-        earlier = None if before is None or force else _still_valid(target, store, images, before, origin)
-        prepared = _embed(images, target, store, origin, earlier)
+        versions = [] if before is None else earlier_versions(store_folder(store, target), images, before)
+        with step_bar(f"images of {images.manifest.name}") as watch:
+            vectors = embed_parts(images, origin, watch)
+        prepared = _write(images, own_folder(store, target), origin, vectors, versions)
     message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
     if before is not None and before.digest != origin.digest:
         message += f"; {origin.images!r} had changed since it was embedded"
-    if earlier is not None:
-        kept = earlier.manifest.train + earlier.manifest.test
-        message += f": {kept:,} have the vectors that they had, the others are new"
     return Stored(prepared, message, *try_to_track(prepared.folder))
 
 
@@ -95,101 +89,41 @@ def check_encoder(encoder: str, source: Path) -> None:
     encoder_version(encoder)
 
 
-def _still_valid(
-    target: str, store: Path, images: Prepared, before: EmbeddedFrom, origin: EmbeddedFrom
-) -> Prepared | None:
-    """Return the present set of vectors if the images were only appended to since; None where all are to be embedded.
+def earlier_versions(folder: Path, images: Prepared, before: EmbeddedFrom) -> list[dict[str, Any]]:
+    """Return the versions of a set of vectors up to the present one, if its images were only appended to since.
 
     Args:
-        target: the name of the set of vectors.
-        store: the store.
+        folder: of the set of vectors.
         images: the set of images as it is now.
-        before, origin: what the present vectors, and those to be made, come from.
+        before: what the present vectors come from.
     """
-    versions = [version["digest"] for version in images.manifest.extra.get(VERSIONS, [])]
-    if before.digest not in versions or (before.device, before.shape) != (origin.device, origin.shape):
-        return None
-    with contextlib.suppress(DataError):  # a damaged set is made again as a whole
-        return open_prepared(store_folder(store, target), verify=True)
-    return None
+    if before.digest not in [version["digest"] for version in images.manifest.extra.get(VERSIONS, [])]:
+        return []
+    about = read_manifest(folder)
+    return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
 
 
-def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom, earlier: Prepared | None) -> Prepared:
-    """Embed the images, group by group, and write the set.
-
-    Args:
-        images: the set of images.
-        target: the name of the set of vectors.
-        store: the store.
-        origin: what the vectors come from.
-        earlier: the vectors of the first images of each part; None: there are none.
-    """
-    network = frozen_encoder(origin.encoder.name, origin.encoder.sha256)
-    known: dict[str, np.ndarray] = {}
-    versions: list[dict[str, object]] = []
-    if earlier is not None:
-        about = earlier.manifest
-        known = {"train": np.asarray(earlier.train_x)}
-        if earlier.test_x is not None:
-            known["test"] = np.asarray(earlier.test_x)
-        version = {"digest": about.digest, "train": about.train, "test": about.test}
-        versions = [*about.extra.get(VERSIONS, []), version]
-    with step_bar(f"images of {images.manifest.name}") as watch:
-        vectors = embedded_groups(images, network.to(origin.device), network.features, watch, known)
-    return _write(images, target, store, origin, vectors, versions)
-
-
-def embedded_groups(
-    images: Prepared,
-    network: nn.Module,
-    width: int,
-    watch: Watch,
-    known: Mapping[str, np.ndarray],
-) -> dict[str, np.ndarray]:
+def embed_parts(images: Prepared, origin: EmbeddedFrom, watch: Watch) -> dict[str, np.ndarray]:
     """Return the vectors float32 (samples, width) of each part, embedded client by client.
 
     Args:
         images: the set of images.
-        network: images in [0, 1] to vectors.
-        width: of a vector.
+        origin: names the encoder and the device.
         watch: called as images are done.
-        known: vectors of the first images of each part, float32 (fewer samples, width).
-
-    The last bits of a vector may depend on the batch that its image is in. So known vectors are kept by whole batches,
-    and the result has the same bits as without them.
     """
+    network = frozen_encoder(origin.encoder.name, origin.encoder.sha256).to(origin.device)
     counts = {"train": images.manifest.train, "test": images.manifest.test}
-    vectors = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
-    total = sum(counts.values())
+    vectors = {part: np.empty((count, network.features), np.float32) for part, count in counts.items()}
     done = 0
     for part, rows in groups_of(images):
         x = images.train_x if part == "train" else images.test_x
         assert x is not None
-        there = known.get(part, np.empty((0, width), np.float32))
-        kept = kept_count(rows, len(there))
-        vectors[part][rows[:kept]] = there[rows[:kept]]
-        for start in range(kept, len(rows), BATCH):
+        for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
             vectors[part][batch] = encode_images(network, x[batch])
-            watch(done + start + len(batch), total)
-        done += len(rows)
+            done += len(batch)
+            watch(done, sum(counts.values()))
     return vectors
-
-
-def kept_count(rows: np.ndarray, known: int) -> int:
-    """Return how many of a group's images keep their vectors: all where none is new, else those of whole batches.
-
-    Args:
-        rows: of the group's images in their part, in order.
-        known: the number of images of the part that have vectors, the first ones.
-
-    >>> kept_count(np.arange(100), 100), kept_count(np.arange(100), 99), kept_count(np.arange(100), 63)
-    (100, 64, 0)
-    """
-    before = int((rows < known).sum())
-    if before == len(rows):
-        return before
-    return before - before % BATCH
 
 
 def groups_of(images: Prepared) -> Iterator[tuple[str, np.ndarray]]:
@@ -206,11 +140,10 @@ def groups_of(images: Prepared) -> Iterator[tuple[str, np.ndarray]]:
 
 def _write(
     images: Prepared,
-    target: str,
-    store: Path,
+    folder: Path,
     origin: EmbeddedFrom,
     vectors: dict[str, np.ndarray],
-    versions: list[dict[str, object]],
+    versions: list[dict[str, Any]],
 ) -> Prepared:
     """Write the set of vectors: as an added set where the images have clients, else as a built-in one."""
     about = images.manifest
@@ -225,9 +158,8 @@ def _write(
     if "clients" in about.extra:
         extra["clients"] = about.extra["clients"]
     manifest = replace(
-        about, name=target, kind="vector", shape=(width,), source=source, digest="", extra=extra, files={}
+        about, name=folder.name, kind="vector", shape=(width,), source=source, digest="", extra=extra, files={}
     )
-    folder = own_folder(store, target)
     labels = {"train": images.train_y, "test": images.test_y}
     y = {part: None if values is None else np.asarray(values) for part, values in labels.items()}
     files = sample_files(images)

@@ -31,18 +31,11 @@ class NightSettings(Section):
         description="what to do about new images of another size: skip them and tell you, resize them, or refuse the "
         "night",
     )
-    bad: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description="largest share of the new images, or tables, that may be skipped; above it the night is refused; a "
-        "single skipped file never refuses it",
-    )
     held_out: float = Field(
         0.2,
         gt=0,
         le=0.5,
-        description="share of the new samples to hold out, by a hash of each, for the comparison of models",
+        description="share of each client's new samples to hold out for the comparison of models",
     )
     strange: float = Field(
         0.5,
@@ -54,7 +47,7 @@ class NightSettings(Section):
     start: Literal["champion", "scratch"] = Field(
         "champion", description="initial state of the training: the champion's; scratch: the method's own"
     )
-    score: Literal["auto", "neighbours", "acc", "nmi"] = Field(
+    score: Literal["auto", "neighbours", "acc"] = Field(
         "auto",
         description="score on the held-out images that decides; neighbours needs no labels; auto: acc with labels, "
         "neighbours without",

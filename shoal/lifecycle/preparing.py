@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepare import has_clients, is_built_in, kind_of, prepare, store_folder
+from shoal.data.sets.prepare import (
+    has_clients,
+    is_built_in,
+    kind_of,
+    own_folder,
+    prepare,
+    store_folder,
+)
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
@@ -16,6 +24,7 @@ from shoal.engine.sites.study import open_study
 from shoal.engine.sites.transport import Transport
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import known_method
+from shoal.lifecycle.dvc_tracking import try_to_track
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.methods.registry import METHODS
 
@@ -35,13 +44,20 @@ def prepare_data(settings: Settings) -> Prepared:
 
 
 def gather(settings: Settings) -> None:
-    """Ask the sites of a run for their sets, where its samples lie at sites.
+    """Ask the sites of a run for their sets, where its samples lie at sites; DVC versions what they tell.
 
     Raises:
         ShoalError: their sets differ, or one refuses; or no study is led from here. SiteLost: one does not answer.
     """
-    if settings.workers.runner == "sites":
-        gather_set(settings.data.name, transport(), places.store())
+    if settings.workers.runner != "sites":
+        return
+    name = settings.data.name
+    folder = own_folder(places.store(), name)
+    known = read_manifest(folder).digest if (folder / "manifest.json").exists() else None
+    if gather_set(name, transport(), places.store()).digest != known:
+        _, refused = try_to_track(folder)
+        if refused:
+            warnings.warn(refused, RuntimeWarning, stacklevel=2)
 
 
 def transport() -> Transport:

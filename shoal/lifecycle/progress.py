@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -28,11 +28,7 @@ def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A function to call with the steps done and the steps in all.
     """
-    console = Console(stderr=True)
-    if not (console.is_jupyter or console.is_terminal):
-        yield lambda done, total: None
-        return
-    with bar(label) as steps:
+    with bar(label, Console(stderr=True)) as steps:
 
         def step(done: int, total: int) -> None:
             steps.total = total
@@ -52,63 +48,56 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
     Yields:
         An observer for the engine.
     """
-    shown: contextlib.AbstractContextManager[Observer] = contextlib.nullcontext(lines_of_a_run(console, label))
-    if console.is_jupyter or console.is_terminal:
-        if label:  # above the bars: beside them it would leave no room for the numbers
-            console.print(Text(label), soft_wrap=True)
-        shown = bars_of_a_run()
-    with shown as show:
+    if label and has_bars(console):  # above the bars: beside them it would leave no room for the numbers
+        console.print(Text(label), soft_wrap=True)
+    with bar("rounds", console, leave=True) as rounds, bar("clients", console) as clients:
+        line = lines_of_a_run(console, label)
 
         def observe(event: Event) -> None:
-            show(event)
+            if has_bars(console):
+                move_bars(rounds, clients, event)
+            else:
+                line(event)
             if is_warning(event):
-                with no_bars():
+                with type(rounds).external_write_mode(sys.stderr):
                     console.print("[yellow]warning[/]", Text(event.message or event.kind), soft_wrap=True)
 
         yield observe
 
 
-def bar(label: str, *, leave: bool = False) -> Any:
-    """Return a bar: in a terminal, or below a notebook's cell a widget where the notebook has them, else text.
+def has_bars(console: Console) -> bool:
+    """Return whether bars can be shown."""
+    return console.is_jupyter or console.is_terminal
+
+
+def bar(label: str, console: Console, *, leave: bool = False) -> Any:
+    """Return a bar: in a terminal, or below a notebook's cell a widget where the notebook has them; elsewhere none.
 
     Args:
         label: what stands before it.
+        console: whether there is a terminal.
         leave: whether it stays once it is done.
     """
     with warnings.catch_warnings():  # that there are no widgets
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
 
-        return tqdm(desc=label, leave=leave, dynamic_ncols=True)
+        return tqdm(desc=label, leave=leave, dynamic_ncols=True, disable=not has_bars(console))
 
 
-def no_bars() -> contextlib.AbstractContextManager[None]:
-    """Take the bars away until the end of the block, for something else to be printed."""
-    from tqdm import tqdm
-
-    taken: contextlib.AbstractContextManager[None] = tqdm.external_write_mode(sys.stderr)
-    return taken
-
-
-@contextlib.contextmanager
-def bars_of_a_run() -> Iterator[Observer]:
-    """Show bars for rounds and clients."""
-    with bar("rounds", leave=True) as rounds, bar("clients") as clients:
-
-        def observe(event: Event) -> None:
-            if event.kind in ("started", "resumed"):
-                rounds.reset(event.rounds)
-                rounds.update(event.round)
-            elif event.kind == "round_started":
-                clients.set_description_str(f"round {event.round}, clients", refresh=False)
-                clients.reset(event.facts["clients"])
-            elif event.kind == "client_finished":
-                clients.update()
-            elif event.kind == "round_finished":
-                rounds.set_postfix_str(in_words(metrics_shown(event)), refresh=False)
-                rounds.update(event.round - rounds.n)
-
-        yield observe
+def move_bars(rounds: Any, clients: Any, event: Event) -> None:
+    """Show an event on the bars of rounds and clients."""
+    if event.kind in ("started", "resumed"):
+        rounds.reset(event.rounds)
+        rounds.update(event.round)
+    elif event.kind == "round_started":
+        clients.set_description_str(f"round {event.round}, clients", refresh=False)
+        clients.reset(event.facts["clients"])
+    elif event.kind == "client_finished":
+        clients.update()
+    elif event.kind == "round_finished":
+        rounds.set_postfix_str(metrics_in_words(event), refresh=False)
+        rounds.update(event.round - rounds.n)
 
 
 def lines_of_a_run(console: Console, label: str) -> Observer:
@@ -124,21 +113,11 @@ def lines_of_a_run(console: Console, label: str) -> Observer:
             due = time.monotonic() + SECONDS_BETWEEN_LINES
             words = f"round {event.round}" if rounds is None else f"round {event.round} of {rounds}"
             before = f"{label}: " if label else ""
-            line = f"{before}{words} {in_words(metrics_shown(event))}"
-            console.print(Text(line.rstrip()), soft_wrap=True)
+            console.print(Text(f"{before}{words} {metrics_in_words(event)}".rstrip()), soft_wrap=True)
 
     return observe
 
 
-def in_words(metrics: Mapping[str, float]) -> str:
-    """Return metrics on one line.
-
-    >>> in_words({"acc": 0.98765, "loss": 1.5})
-    'acc 0.988 loss 1.500'
-    """
-    return " ".join(f"{name} {value:.3f}" for name, value in metrics.items())
-
-
-def metrics_shown(event: Event) -> dict[str, float]:
-    """Return the metrics of an event that stand beside the bar."""
-    return {name: value for name, value in event.metrics.items() if name in SHOWN}
+def metrics_in_words(event: Event) -> str:
+    """Return the metrics of an event that stand beside the bar, such as "acc 0.988 loss 1.500"."""
+    return " ".join(f"{name} {value:.3f}" for name, value in event.metrics.items() if name in SHOWN)

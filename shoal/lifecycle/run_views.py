@@ -1,41 +1,32 @@
 """The views of a finished run in the order in which they are made: figures, figure of features, contact sheets, report.
 
-views.json of the run remembers what each view was made of (`shoal.review.results.views`), so that a run that is resumed
-makes only the views that are missing or out of date. A view that fails does not make the run fail.
+views.json of the run remembers what figures were drawn from (`shoal.review.results.views`), so that a run that is
+resumed draws only those that are missing or out of date. A view that fails does not make the run fail.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.attempts import attempt
 from shoal.review.results.views import (
     FIGURES,
-    drop_damaged_figures,
-    keep_figures,
-    keep_source,
-    report_is_whole,
+    damaged_files,
+    is_whole,
+    keep_view,
     source_of_figures,
-    source_of_report,
-    sources,
 )
 
-REPORT = "the report"
 
-
-def make_figures(run: RunFolder) -> bool:
-    """Draw the figures of a finished run that are missing, damaged or out of date.
-
-    Returns:
-        Whether all of them were there already.
-    """
-    drop_damaged_figures(run)
+def make_figures(run: RunFolder) -> None:
+    """Draw the figures of a finished run that are missing, damaged or out of date."""
     source = source_of_figures(run)
-    if sources(run).get(FIGURES) == source:
-        return True
+    if is_whole(run, FIGURES, source):
+        return
+    for path in damaged_files(run, FIGURES):
+        path.unlink(missing_ok=True)
     from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
     from shoal.review.pages.embedding_figure import draw_embedding
     from shoal.review.pages.figures import draw_figures
@@ -46,28 +37,30 @@ def make_figures(run: RunFolder) -> bool:
         "contact sheets": draw_cluster_sheets,
     }
     for what, draw in draws.items():
-        if attempt(run, what, partial(draw, run)) is None:
+        if not succeeds(run, what, draw):
             source = ""  # so that they are drawn again when the run is resumed
-    attempt(run, "the digests of figures", partial(keep_figures, run, source))
-    return False
+    succeeds(run, "the digests of figures", lambda run: keep_view(run, FIGURES, source))
 
 
-def make_report(run: RunFolder, *, fresh: bool = True) -> None:
-    """Write the report of a finished run, unless it is there and shows what the run's files say now.
+def make_report(run: RunFolder) -> None:
+    """Write the report of a finished run."""
 
-    Args:
-        run: the run's folder.
-        fresh: whether the figures are those of the report that is there.
-    """
-    if fresh and report_is_whole(run) and sources(run).get(REPORT) == source_of_report(run):
-        return
+    def write(run: RunFolder) -> None:
+        from shoal.review.pages.report import write_report  # here: matplotlib takes a second to import
 
-    def write() -> Path:
-        from shoal.review.pages.report import write_report
+        write_report(run)
 
-        page = write_report(run)
-        # Computed after writing: a part that the report leaves out is an event, which the report shows.
-        keep_source(run, REPORT, source_of_report(run))
-        return page
+    succeeds(run, "the report", write)
 
-    attempt(run, REPORT, write)
+
+def succeeds(run: RunFolder, what: str, make: Callable[[RunFolder], object]) -> bool:
+    """Return whether a view can be made; where it fails, log one event that says what is missing and why."""
+    try:
+        make(run)
+    except Exception as error:  # of any kind: a view that fails must not stop the run
+        message = f"{what} left out: {type(error).__name__}: {short_text(error)}"
+        with contextlib.suppress(ShoalError):  # on a full disk no event can be written
+            if all(event.message != message for event in run.events()):
+                run.event("not_shown", message=message)
+        return False
+    return True

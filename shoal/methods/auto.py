@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         lambda facts: facts.kind == "image" and facts.trainable,
         "{samples:,} images a client: FedSimCLR and federated K-means, because model.encoder {encoder} is a network to "
         "train",
-        {"method": {"name": "fedsimclr_kmeans", "evenness": 0.0, "kmeans_rounds": ROUNDS}, "rounds": 2 * ROUNDS},
+        {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": ROUNDS}, "rounds": 2 * ROUNDS},
     ),
     Rule(
         lambda facts: facts.kind == "image" and facts.encoder == PIXELS,

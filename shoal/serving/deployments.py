@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.yaml_text import read_yaml_file
@@ -25,20 +24,8 @@ class DeploymentError(ShoalError):
     """prefect.yaml is missing or cannot be used, or the server refuses its content."""
 
 
-class Deployment(BaseModel):
-    """What a deployment of prefect.yaml has to have; Prefect judges its other keys."""
-
-    name: str = Field(min_length=1)
-    entrypoint: str = Field(min_length=1)
-    work_pool: dict[str, Any]
-    parameters: dict[str, Any] | None = None
-    schedules: list[dict[str, Any]] | None = None
-
-
-class Project(BaseModel):
-    """What prefect.yaml has to have."""
-
-    deployments: list[Deployment] = Field(min_length=1)
+NEEDED = {"name": str, "entrypoint": str, "work_pool": dict}
+"""What a deployment of prefect.yaml has to have; Prefect judges its other keys."""
 
 
 def read_project(folder: Path) -> dict[str, Any]:
@@ -54,14 +41,18 @@ def read_project(folder: Path) -> dict[str, Any]:
             "`shoal init FOLDER`"
         )
     project: dict[str, Any] = read_yaml_file(path, "", DeploymentError)
-    try:
-        Project.model_validate(project)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"])) or "the file"
-        raise DeploymentError(
-            f"{path}: {where}: {wrong['msg']}; the file that `shoal init` makes shows deployments"
-        ) from error
+    entries = project.get("deployments") if isinstance(project, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise DeploymentError(f"{path}: deployments: expected a list; the file that `shoal init` makes shows one")
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise DeploymentError(f"{path}: deployments.{number}: expected keys and values, not {entry!r:.60}")
+        for key, kind in NEEDED.items():
+            if not isinstance(entry.get(key), kind) or not entry[key]:
+                raise DeploymentError(
+                    f"{path}: deployments.{number}.{key}: expected a {kind.__name__}; the file that `shoal init` makes "
+                    "shows deployments"
+                )
     return project
 
 

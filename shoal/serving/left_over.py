@@ -6,9 +6,7 @@ the flow run would be running for ever, and a deployment that runs once at a tim
 
 from __future__ import annotations
 
-import contextlib
 import socket
-from datetime import datetime
 from typing import Any
 
 import psutil
@@ -52,12 +50,5 @@ def end_left_over(api: str) -> list[str]:
 
 def has_process(run: dict[str, Any]) -> bool:
     """Return whether the process of a flow run, as the API describes it, still works on this machine."""
-    number = run.get("infrastructure_pid")
-    if not number or not run["start_time"]:
-        return False
-    with contextlib.suppress(psutil.NoSuchProcess, ValueError):
-        process = psutil.Process(int(number))
-        # One that began after the flow run has only got the number.
-        begun = datetime.fromisoformat(run["start_time"]).timestamp()
-        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= begun)
-    return False
+    number = str(run.get("infrastructure_pid") or "")
+    return number.isdecimal() and psutil.pid_exists(int(number))

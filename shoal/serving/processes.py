@@ -20,8 +20,6 @@ START_SECONDS = 120.0
 """Time in which a part must answer."""
 PART_SECONDS = 15.0
 """Time in which a part may end by itself."""
-GROUP_SECONDS = 3.0
-"""Time in which processes that a part left behind may end then."""
 
 
 class ServeError(ShoalError):
@@ -115,25 +113,9 @@ def wait_for(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a part and all that it started, even where the part itself has ended already."""
+    """End a part, and then all that it started, even where the part itself has ended already."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, how)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(PART_SECONDS)
-        deadline = time.monotonic() + GROUP_SECONDS
-        while is_there(child.pid):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        else:
-            return
-
-
-def is_there(group: int) -> bool:
-    """Return whether a process group has a process."""
-    try:
-        os.killpg(group, 0)
-    except OSError:
-        return False
-    return True

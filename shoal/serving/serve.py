@@ -21,14 +21,13 @@ from shoal.data.sets.sources import MIRROR_VARIABLE
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import write_atomic
-from shoal.engine.store.shared_temp import user_name
+from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.experiments import experiment_of, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.left_over import WORKER, end_left_over
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
-from shoal.serving.prefect_profile import keep_login
 from shoal.serving.processes import (
     Parts,
     ServeError,
@@ -140,7 +139,7 @@ def serve(
     service = plan_service(host, port, mlflow_port)
     # Before anything is started: a folder that does not exist is refused here.
     jobs = job_variables(service, places.mirror(), retries)
-    keep_login(places.prefect_home(), service.login)
+    private_folder(places.prefect_home())
     set_environment(service, retries)
     logs = places.runs() / ".serve"
     places.runs().mkdir(parents=True, exist_ok=True)
@@ -340,7 +339,8 @@ def address_lines(service: Service, experiment: str, links: Path, *, terminal: b
     else:
         lines.append(f"both ask for a password; links that log a browser in are in {links}, which only you can read")
     home = shlex.quote(str(places.prefect_home()))
-    return [*lines, f"in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home}"]
+    login = f'{CLIENT_AUTH}="$(cat {shlex.quote(str(places.login()))})"'
+    return [*lines, f"in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home} {login}"]
 
 
 def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str]:
@@ -353,18 +353,13 @@ def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str
     """
     if is_loopback(host):
         return []
-    lines = [
-        f"open on {host}, port {port} (Prefect): everybody with the password can run any code here as {user_name()}"
-    ]
+    open_ports = f"port {port} (Prefect)"
     if mlflow_port is not None:
-        lines.append(
-            f"open on {host}, port {mlflow_port} (MLflow): everybody with the password can read, change and delete "
-            "runs and models"
-        )
-    lines.append(
-        '  nothing is encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
-    )
-    return lines
+        open_ports += f" and {mlflow_port} (MLflow)"
+    return [
+        f"open on {host}, {open_ports}: everybody with the password can run any code here as {user_name()}; nothing is "
+        'encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
+    ]
 
 
 def check_port(port: int, option: str, host: str) -> None:

@@ -11,7 +11,7 @@ import requests
 
 from shoal.engine.settings import places
 from shoal.engine.settings.private_home import write_privately
-from shoal.engine.store.shared_temp import name_user
+from shoal.engine.store.user_name import name_user
 from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, USER, is_local_url, known_login
 
 ANSWER_SECONDS = 2.0

@@ -42,7 +42,7 @@ def found(place: Path) -> shoal.Run:
     """A finished run on them."""
     added = shoal.add_data(place / "pictures", "mine")
     assert (added.kind, added.shape, added.extra["clients"]) == ("image", (1, 12, 12), ["lab 3", "north", "süd"])
-    notes = json.loads((place / "data" / "store" / "own" / "mine.intake.json").read_text())["additions"][0]
+    notes = json.loads((place / "data" / "store" / "own" / "mine.intake.json").read_text())
     assert notes["seen"] == notes["taken"] == {"files": added.train}
     assert notes["left_out"] == {}
     events: list[str] = []

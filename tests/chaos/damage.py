@@ -32,7 +32,7 @@ PRELOADED = (
     "shoal.cli.main",
     "shoal.cli.predict",
     "shoal.cli.explain",
-    "shoal.cli.enroll",
+    "shoal.cli.model",
     "shoal.cli.compare",
     "shoal.cli.stages",
     "shoal.cli.data",

@@ -173,10 +173,9 @@ def runs(subject: Subject) -> None:
     """The line of the run in `shoal runs`, without its bytes; one that is called unreadable, with its reason, counts as
     refused.
     """
-    from shoal.review.results.listed_run import UNREADABLE
-    from shoal.review.results.runs import list_run
+    from shoal.review.results.runs import UNREADABLE, list_run
 
-    found = list_run(RunFolder(subject.run)).to_json()
+    found = vars(list_run(RunFolder(subject.run)))
     if found["state"] == UNREADABLE and found["why"]:
         raise ShoalError(found["why"])
     print({key: value for key, value in found.items() if key != "bytes"})

@@ -54,7 +54,7 @@ def test_prepare_partition_show_list(home):
     output = shoal("partition", "digits", *(part for word in words for part in ("--set", f"partition.{word}")))
     assert "digits, dirichlet: 4 clients" in output
     (folder,) = (places.store() / "partitions").iterdir()
-    assert {p.name for p in folder.iterdir()} == {"partition.parquet", "partition.json", "summary.csv", "labels.png"}
+    assert {p.name for p in folder.iterdir()} == {"partition.parquet", "partition.json", "summary.csv"}
     assert load_partition(folder).digest in output
     listed = shoal("list")
     assert "cifar100" in listed
@@ -165,10 +165,6 @@ def test_missing_values_and_texts_follow_the_options(home):
     with pytest.raises(DataError, match=r"missing values in age \(1 value, row 1\).*--missing mean or drop-rows"):
         shoal("add", home / "patients.csv", "--name", "patients")
     output = shoal("add", home / "patients.csv", "--name", "patients", "--missing", "mean")
-    assert "categories: city: 3: x, y, z" in output
-    assert "client: client" in output
-    assert "label column" not in output
-    assert not re.search(r"│ \w+_\w+ ", output), "each entry has a name in words"
     assert "city=x, city=y, city=z" in output
     output = shoal("add", home / "patients.csv", "--name", "few", "--missing", "drop-rows", "--max-categories", 2)
     assert re.search(r"more than 2 different values \(--max-categories\) +│ +1 │ city", output)
@@ -184,7 +180,7 @@ def test_a_table_ends_with_what_was_left_out(home, monkeypatch):
     for words in ("columns seen", "left out: column named like a label", "column named like an identifier", "'b '"):
         assert words in said
     assert "all names: " in said
-    names = json.loads((places.store() / "own" / "t.intake.json").read_text())["additions"][0]
+    names = json.loads((places.store() / "own" / "t.intake.json").read_text())
     assert names["left_out"]["column named like a label"] == {"label": ""}
     options = ("--features", "height,label", "--features", "weight")
     assert "3: height, weight, label" in shoal("add", "t.csv", "--name", "t", "--force", *options)

@@ -35,8 +35,8 @@ def test_a_project_has_the_files_of_the_clone(tmp_path: Path, monkeypatch: pytes
     for name in ("params.yaml", "prefect.yaml"):
         assert (folder / name).read_text() == (ROOT / name).read_text()
     assert (folder / "stage.sh").read_text() == (ROOT / "shoal" / "cli" / "stage.sh").read_text()
-    for repository in (ROOT, folder):  # the folder that nights watch has images of people, and no git
-        assert "/incoming/" in (repository / ".gitignore").read_text().splitlines()
+    for repository in (ROOT, folder):  # the folder that nights watch has images of people, others have keys: no git
+        assert {"/incoming/", "/sites/", "/site/"} <= set((repository / ".gitignore").read_text().splitlines())
     ours = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     theirs = yaml.safe_load((folder / "dvc.yaml").read_text())
     assert theirs["plots"] == ours["plots"]

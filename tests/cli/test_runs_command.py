@@ -1,4 +1,4 @@
-"""`shoal runs` and `shoal open`: what lies there is listed, filtered and removed, and nothing else."""
+"""`shoal runs` and `shoal open`: what lies there is listed and filtered, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import pytest
 from shoal.cli.console import out
 from shoal.cli.open_report import open_report
 from shoal.cli.run import run
-from shoal.cli.runs import remove_runs, runs
+from shoal.cli.runs import runs
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.results import run_list
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results import runs as runs_list
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.review.results.run_list import listed_runs
-from shoal.review.results.runs import at_work, bytes_of, main_score, remove_run
+from shoal.review.results.runs import at_work, bytes_of, listed_runs, main_score
 from tests.runs import stopped, straight
 
 Make = Callable[..., Any]
@@ -62,8 +61,7 @@ def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder])
     assert [run.state for run in found] == ["unreadable", "interrupted", "finished"]
     assert [run.method for run in found] == ["", "fedcc", "fedpnp"]
     assert found[2].rounds == 1
-    assert found[2].score is not None
-    assert found[2].score[0] == "acc"
+    assert found[2].metric == "acc"
     assert found[2].bytes == sum(p.stat().st_size for p in three[0].path.rglob("*") if p.is_file())
     assert "settings.yaml has been changed" in found[0].why
     text = told(runs)
@@ -86,36 +84,13 @@ def test_runs_are_filtered(three: list[RunFolder], capsys: pytest.CaptureFixture
         runs(states=["done"])
 
 
-def test_a_run_is_removed_and_others_are_left(three: list[RunFolder]) -> None:
-    with pytest.raises(ShoalError, match=rf"this removes 1 run, .* MB: {three[2].name}; say so with --yes"):
-        remove_runs(["latest"], sure=False)
-    with pytest.raises(RunError, match="no run 'gone'"):
-        remove_runs(["latest", "gone"], sure=True)
-    assert len(listed_runs(places.runs())) == 3, "all are found before the first goes"
-    mine = places.runs().parent / "project"
-    mine.mkdir()
-    (mine / "settings.yaml").write_text("seed: 1\n")
-    with pytest.raises(ShoalError, match=r"project is no run of .*: only runs there are removed"):
-        remove_runs([str(mine)], sure=True)
-    assert (mine / "settings.yaml").exists()
-
-    said = told(runs, remove=["latest", three[2].name, str(three[0].path)], yes=True)
-    assert f"removed {three[2].name}" in said
-    assert [run.name for run in listed_runs(places.runs())] == [three[1].name]
-    assert sorted(p.name for p in places.runs().iterdir() if p.is_dir()) == [three[1].name]
-    assert RunFolder.find("latest", places.runs()).name == three[1].name
-
-
-def test_a_run_at_work_is_said_to_run_and_is_not_removed(three: list[RunFolder]) -> None:
+def test_a_run_at_work_is_said_to_run(three: list[RunFolder]) -> None:
     run = three[1]
     run.set_status("running", 1)
     assert listed_runs(places.runs(), method="fedcc")[0].state == "interrupted", "nobody works on it"
     with RunFolder(run.path).locked():
         assert at_work(run)
         assert listed_runs(places.runs(), method="fedcc")[0].state == "running"
-        with pytest.raises(RunError, match="in use by another process"):
-            remove_run(run)
-    assert run.path.exists()
 
 
 def test_links_out_of_a_folder_are_not_counted_with_it(tmp_path: Path) -> None:
@@ -151,8 +126,7 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
     """Not by the first number that a round had."""
     run = straight(small(method=method, rounds=4, evaluate={"every": 1}))
     [listed] = listed_runs(places.runs())
-    assert listed.score is not None
-    assert listed.score == (score, run_result(run).metrics[score])
+    assert (listed.metric, listed.score) == (score, run_result(run).metrics[score])
     shown = list(shown_metrics(run_result(run)))
     assert shown[:3] == ["acc", "purity", "nmi"] if score == "acc" else shown[0] == "acc"
     assert shown.index("alignment") > shown.index("acc")
@@ -161,7 +135,10 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
 def test_what_clusters_and_features_are_known_by() -> None:
     features = {"alignment": 0.4, "knn": 0.9, "clusters_used": 4.0}
     assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=False) == ("acc", 0.6)
-    assert main_score({"stability": 0.9, "neighbour_agreement": 0.8}, of_features=False) == ("neighbour_agreement", 0.8)
+    assert main_score({"purity": 0.9, "neighbour_agreement": 0.8}, of_features=False) == (
+        "neighbour_agreement",
+        0.8,
+    )
     assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=True) == ("probe", 0.95)
     assert main_score({**features, "acc": 0.6}, of_features=True) == ("knn", 0.9)
     assert main_score({"perplexity": 80.0}, of_features=True) == ("perplexity", 80.0)
@@ -174,8 +151,8 @@ def test_what_clusters_and_features_are_known_by() -> None:
 @pytest.mark.long
 def test_only_the_runs_that_are_asked_for_are_read(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    inner = run_list.list_run
-    monkeypatch.setattr(run_list, "list_run", lambda run: made.append(run.name) or inner(run))
+    inner = runs_list.list_run
+    monkeypatch.setattr(runs_list, "list_run", lambda run: made.append(run.name) or inner(run))
     assert [run.name for run in listed_runs(places.runs(), method="fedcc", last=1)] == [three[1].name]
     assert made == [three[2].name, three[1].name]
 

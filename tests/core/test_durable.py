@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -23,14 +22,6 @@ NEW = {"a": "new a", "c": "new c"}
 KILLED = 137
 
 
-@pytest.fixture(params=["exchange", "no exchange"])
-def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A system that can let two names change places in one step, and one that cannot."""
-    if request.param == "no exchange":
-        monkeypatch.setattr(durable, "_renameat2", lambda: None)
-    return str(request.param)
-
-
 def fill(folder: Path, content: dict[str, str]) -> None:
     for name, text in content.items():
         (folder / name).write_text(text)
@@ -43,7 +34,6 @@ def content_of(folder: Path) -> dict[str, str]:
 def watched(act: Callable[[], None], step: Callable[[str, tuple[Any, ...]], None]) -> None:
     """Do something, and be told of every step just before and just after it."""
     kept = {name: getattr(os, name) for name in STEPS}
-    swap = durable.exchange
 
     def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def told(*given: Any, **more: Any) -> Any:
@@ -56,13 +46,11 @@ def watched(act: Callable[[], None], step: Callable[[str, tuple[Any, ...]], None
 
     for name, call in kept.items():
         setattr(os, name, around(name, call))
-    durable.exchange = around("exchange", swap)
     try:
         act()
     finally:
         for name, call in kept.items():
             setattr(os, name, call)
-        durable.exchange = swap
 
 
 def killed_at(number: int, act: Callable[[], None]) -> bool:
@@ -87,7 +75,7 @@ def replace(folder: Path, content: dict[str, str]) -> None:
 
 
 @pytest.mark.long
-def test_a_kill_at_any_step_leaves_the_old_folder_or_the_new_one(tmp_path: Path, system: str) -> None:
+def test_a_kill_at_any_step_leaves_the_old_folder_or_the_new_one(tmp_path: Path) -> None:
     contents = set()
     for number in range(1000):
         folder = tmp_path / str(number) / "set"
@@ -131,9 +119,7 @@ def test_the_bytes_of_a_file_are_on_the_disk_before_its_name_and_then_the_name_i
     assert found == [".a", "placed", tmp_path.name]
 
 
-def test_what_is_new_is_on_the_disk_before_it_takes_the_place_and_the_old_one_goes_last(
-    tmp_path: Path, system: str
-) -> None:
+def test_what_is_new_is_on_the_disk_before_it_takes_the_place_and_the_old_one_goes_last(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     fill(folder, OLD)
@@ -142,7 +128,7 @@ def test_what_is_new_is_on_the_disk_before_it_takes_the_place_and_the_old_one_go
     def step(name: str, given: tuple[Any, ...]) -> None:
         if name == "after fsync":
             found.append(("sync", os.readlink(f"/proc/self/fd/{given[0]}")))
-        elif name in ("after exchange", "after rename") and folder.exists() and "c" in os.listdir(folder):
+        elif name == "after rename" and folder.exists() and "c" in os.listdir(folder):
             found.append(("placed", str(folder)))
         elif name == "before unlink" or name == "before rmdir":
             found.append(("remove", str(given[0])))
@@ -157,7 +143,7 @@ def test_what_is_new_is_on_the_disk_before_it_takes_the_place_and_the_old_one_go
     assert "remove" not in kinds[: found.index(("sync", str(tmp_path)), placed)]
 
 
-def test_a_new_version_that_fails_leaves_the_old_one_and_nothing_beside(tmp_path: Path, system: str) -> None:
+def test_a_new_version_that_fails_leaves_the_old_one_and_nothing_beside(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     replace(folder, OLD)
 
@@ -173,35 +159,23 @@ def test_a_new_version_that_fails_leaves_the_old_one_and_nothing_beside(tmp_path
 
 
 def test_a_folder_that_another_process_puts_there_meanwhile_is_replaced(
-    tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, scratch = tmp_path / "set", tmp_path / ".set.1.tmp"
     scratch.mkdir()
     fill(scratch, NEW)
-    rename, swap = os.rename, durable.exchange
+    rename = os.rename
+    late = [OLD]
 
-    def late(one: Path, other: Path) -> bool:
-        found = swap(one, other)
-        if not folder.exists():
+    def overtaken(one: Path, other: Path) -> None:
+        if late:
             folder.mkdir()
-            fill(folder, OLD)
-        return found
+            fill(folder, late.pop())
+        rename(one, other)
 
-    monkeypatch.setattr(durable, "exchange", late)
+    monkeypatch.setattr(os, "rename", overtaken)
     put_in_place(scratch, folder)
     assert content_of(folder) == NEW
-    assert os.rename is rename
-
-
-def test_an_exchange_that_the_disk_refuses_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "_renameat2", lambda: lambda *_: -1)
-    monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
-    folder = tmp_path / "set"
-    folder.mkdir()
-    fill(folder, OLD)
-    with pytest.raises(OSError, match="Input/output error"):
-        replace(folder, NEW)
-    assert content_of(folder) == OLD
 
 
 def test_leftovers_are_those_of_processes_that_are_gone(tmp_path: Path) -> None:

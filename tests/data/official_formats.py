@@ -1,4 +1,4 @@
-"""Writes tiny files in the official formats of the real sets, and the checksums to give to `prepare`."""
+"""Writes tiny files in the official formats of the real sets, and their checksums."""
 
 import csv
 import gzip
@@ -16,11 +16,8 @@ def idx_bytes(array):
     return header + array.astype(np.uint8).tobytes()
 
 
-def cifar_bytes(images, labels, coarse=None):
-    columns = [labels.astype(np.uint8)[:, None], images.reshape(len(images), -1)]
-    if coarse is not None:
-        columns.insert(0, coarse.astype(np.uint8)[:, None])
-    return np.concatenate(columns, axis=1).tobytes()
+def cifar_bytes(images, labels):
+    return np.concatenate([labels.astype(np.uint8)[:, None], images.reshape(len(images), -1)], axis=1).tobytes()
 
 
 def csv_bytes(rows):
@@ -77,13 +74,15 @@ def write_cifar10_binary(root, packing=".xz", batch=4):
 
 
 def write_cifar_python(root, folder, names, key, batch=4):
-    arrays, checksums = {}, {}
+    """Write a Python version; returns arrays, and name and md5 of each file as torchvision lists them."""
+    arrays, listed = {}, []
     for i, name in enumerate(names):
         images, labels = tiny_images(batch, (3, 32, 32), seed=i), (np.arange(batch) + i) % 10
         content = pickle.dumps({"data": images.reshape(batch, -1), key: labels.tolist(), "batch_label": name}, 2)
-        checksums[f"{folder}/{name}"] = put(root, f"{folder}/{name}", content)
+        put(root, f"{folder}/{name}", content)
+        listed.append([name, hashlib.md5(content, usedforsecurity=False).hexdigest()])
         arrays[name] = (images, labels)
-    return arrays, checksums
+    return arrays, listed
 
 
 NEWS = [

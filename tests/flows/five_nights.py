@@ -26,7 +26,7 @@ from shoal.engine.store.run_order import in_order
 from shoal.flows.nightly import nightly
 from shoal.lifecycle.claim import BEGAN
 from shoal.lifecycle.night_settings import NightSettings
-from shoal.review.mlflow_log.champions import TAG
+from shoal.review.mlflow_log.champions import MOVE
 from tests.conftest import SMALL
 
 CLIENTS = ("north", "south", "west")
@@ -66,7 +66,7 @@ def state(home: Path) -> dict[str, Any]:
         "versions": [each["digest"] for each in photos.manifest.extra.get("versions", [])],
         "aliases": {key: str(value) for key, value in model.aliases.items()},
         "models": len(versions),
-        "champion": {key: value for key, value in champion.tags.items() if not key.startswith(TAG)},
+        "champion": {key: value for key, value in champion.tags.items() if key != MOVE},
         "runs": [path.parent.name for path in in_order(places.runs())],
     }
 
@@ -94,9 +94,8 @@ def cut_short(home: Path) -> None:
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
     client.set_registered_model_alias(NAME, "champion", "1")
     client.delete_registered_model_alias(NAME, "previous")
-    for key in client.get_model_version(NAME, "2").tags:
-        if key.startswith(TAG):
-            client.delete_model_version_tag(NAME, "2", key)
+    client.delete_model_version_tag(NAME, "2", MOVE)
+    client.delete_model_version_tag(NAME, "2", "shoal.night.decision")
 
 
 def main() -> None:

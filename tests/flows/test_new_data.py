@@ -11,6 +11,7 @@ import pytest
 
 from shoal.cli.data import arrived
 from shoal.core.errors import ShoalError
+from shoal.serving import data_events
 from shoal.serving.data_events import FolderWatch, announce_data, fingerprint, folders_of, trains_on
 from tests.flows.test_prefect import PATIENCE, ROOT, Server, register
 
@@ -46,6 +47,33 @@ def watching(server: Server, home: Path, watch: str | None, data: str) -> None:
     server.ask("PATCH", f"deployments/{nightly['id']}", {"parameters": parameters})
 
 
+def test_a_folder_is_announced_once_it_stays_as_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server, which `test_files_in_a_watched_folder_start_a_night_once` has."""
+    nightly = {"name": "nightly", "parameters": {"settings": {"data": {"name": "photos"}}, "night": {"watch": "new"}}}
+    events: list[tuple[str, str]] = []
+    busy: list[bool] = []
+    monkeypatch.setattr(data_events, "known_deployments", lambda api: [nightly])
+    monkeypatch.setattr(data_events, "announce", lambda api, name, what: events.append((name, what)))
+    monkeypatch.setattr(data_events, "is_busy", lambda api, name: bool(busy))
+    told: list[str] = []
+    watch = FolderWatch("", home / "watched.json", told.append)
+    assert (watch.check(), watch.check()) == ([], [])  # there is no folder yet
+    assert told == [f"nightly watches {home / 'new'}: new files in it start it"]
+    (home / "new").mkdir()
+    (home / "new" / "a.png").write_bytes(b"1")
+    assert watch.check() == []  # it may still be copied
+    busy.append(True)
+    assert watch.check() == []  # another night runs
+    busy.clear()
+    assert (watch.check(), watch.check()) == (["nightly"], [])
+    again = FolderWatch("", home / "watched.json", told.append)
+    assert (again.check(), again.check()) == ([], [])  # the service was started again
+    monkeypatch.setenv("PREFECT_API_URL", "http://somewhere")
+    assert (announce_data("new"), announce_data("photos")) == (["nightly"], [])  # its own nights add to it
+    assert events == [("nightly", str(home / "new")), ("nightly", "new")]
+
+
+@pytest.mark.long
 def test_files_in_a_watched_folder_start_a_night_once(
     server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +127,6 @@ def test_a_run_that_is_due_while_another_one_runs_is_skipped(
     assert watch.check() == ["nightly"]
 
 
-@pytest.mark.long
 def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nightly = {"parameters": {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}, "again": True}}
     assert folders_of(nightly) == []
@@ -110,7 +137,6 @@ def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, mon
     assert announce_data("mine") == []
 
 
-@pytest.mark.long
 def test_a_fingerprint_tells_names_sizes_times_and_the_pointer(home: Path) -> None:
     folder = home / "incoming"
     assert fingerprint(folder) == ""

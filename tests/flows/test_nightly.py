@@ -80,7 +80,7 @@ def test_five_nights(server: Server, home: Path) -> None:
 
     tables = [each for each in server.find("artifacts", limit=100) if each["key"] == "night-photos"]
     assert len(tables) == 3
-    assert any("neighbours (decides, margin 0.02)" in str(each["data"]) for each in tables)
+    assert any("against the champion's" in str(each["data"]) for each in tables)
     told = (home / "runs" / "told.log").read_text().splitlines()
     for line, error in zip(told, ("north/broken.png", "60 of 60 new images"), strict=True):
         assert "Z a night failed: night of photos (" in line

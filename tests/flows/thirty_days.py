@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shoal.cli.promote import promote
-from shoal.cli.rollback import rollback
+from shoal.cli.model import promote, rollback
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import lzma
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,16 +225,6 @@ def cifar_records(folder: Path) -> Opened:
     return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
 
 
-def cifar_pickle(folder: Path) -> Opened:
-    from shoal.data.sets.readers import cifar_batch, read_cifar_pickle
-
-    batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 2], "filenames": ["a", "b"]}
-    seeds = [pickle.dumps(batch, protocol) for protocol in (0, 2, 4)]
-    return Opened(
-        seeds, lambda data: cifar_batch(read_cifar_pickle(data, "data_batch_1"), "data_batch_1"), "data_batch_1"
-    )
-
-
 def ag_news(folder: Path) -> Opened:
     from shoal.data.sets.readers import read_ag_news
 
@@ -407,6 +396,7 @@ def round_manifest(folder: Path) -> Opened:
 
 
 def finished_files(folder: Path) -> Opened:
+    from shoal.core.records import record_to_json
     from shoal.engine.store.finished_work import FinishedWork, finished_work
     from shoal.engine.store.round_paths import RoundPaths
     from shoal.engine.store.run_folder import RunFolder
@@ -416,13 +406,13 @@ def finished_files(folder: Path) -> Opened:
     (paths.work / "update-0.safetensors").write_bytes(b"x")
     digest = hashlib.sha256(b"x").hexdigest()
     name = "update-0.safetensors"
-    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5).to_json()
+    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5))
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
 def clients_numbers(folder: Path) -> Opened:
     """What is taken of a client's metrics and counts can be kept: in the table of clients and in a manifest."""
-    from shoal.core.records import record_to_json
+    from shoal.core.records import record_from_json, record_to_json
     from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
     from shoal.engine.rounds.round_record import client_row
     from shoal.engine.store.finished_work import FinishedWork
@@ -430,11 +420,11 @@ def clients_numbers(folder: Path) -> Opened:
     from shoal.engine.store.tables import make_tables
 
     metrics = {"loss": 1.0, "pulled": 3}
-    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5).to_json()
+    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5))
 
     def read(data: bytes) -> Any:
         try:
-            done = FinishedWork.from_json(json.loads(data))
+            done = record_from_json(FinishedWork, json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if metrics_fault(done.metrics) or counts_fault(done, 5):
@@ -451,7 +441,7 @@ def clients_numbers(folder: Path) -> Opened:
 def a_message(folder: Path) -> Opened:
     """What is taken of a message whose facts no method declares can be kept in a file."""
     from shoal.engine.store.codec import tensor_bytes
-    from shoal.methods.contract.declared import fault
+    from shoal.methods.contract.declared import unfit
     from shoal.methods.contract.message import Message
 
     seed = _json({"n": 5, "counts": [1, 2.5], "about": {"step": "train", "deep": [[1], {"a": None}]}})
@@ -461,7 +451,7 @@ def a_message(folder: Path) -> Opened:
             facts = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(facts, dict) or fault(Message({}, facts), None):
+        if not isinstance(facts, dict) or unfit(Message({}, facts)):
             return None
         return tensor_bytes({}, facts)
 
@@ -551,7 +541,6 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "idx.gz": packed_idx_file,
     "xz": xz_file,
     "CIFAR records": cifar_records,
-    "CIFAR pickle": cifar_pickle,
     "AG News": ag_news,
     "set's manifest": set_manifest,
     "set's arrays": set_array,

@@ -25,7 +25,6 @@ from shoal.engine.store.codec import load_server
 from shoal.engine.store.embedded import images_behind, is_stale, why_no_images
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle import embedding
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.starting import new_run
@@ -106,58 +105,13 @@ def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: P
     assert is_stale(first.prepared)
     assert images_behind(first.prepared) is not None, "the images that were embedded are still there"
     again = embed("mine", ENCODER, "made")
+    about = first.prepared.manifest
+    assert again.prepared.manifest.extra["versions"] == [
+        {"digest": about.digest, "train": about.train, "test": about.test}
+    ]
     assert "'mine' had changed since it was embedded" in again.message
     assert again.prepared.manifest.extra["clients"][-1] == "south"
     assert not is_stale(again.prepared)
-
-
-@pytest.mark.long
-def test_only_batches_with_new_images_are_embedded(
-    home: Path, images: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bits are those of embedding all, also where the last bits of a vector depend on its batch."""
-    monkeypatch.setattr(embedding, "BATCH", 8)
-    monkeypatch.setattr(embedding, "encode_images", by_batch)
-    first = embed("mine", ENCODER, "made").prepared
-    write_new(home / "pictures" / "north", each=2)
-    write_clients(home / "pictures", ("south",))
-    new = write_labels(home, [path for path in (home / "pictures").rglob("*.png") if not in_set(home, path, images)])
-    grown = add_set(home / "pictures", "mine", places.store(), labels=new, append=True, test=0.2)
-    batch_sizes: list[int] = []
-    monkeypatch.setattr(
-        embedding, "encode_images", lambda network, pixels: batch_sizes.append(len(pixels)) or by_batch(0, pixels)
-    )
-    made = embed("mine", ENCODER, "made")
-    added = grown.manifest.train + grown.manifest.test - images.manifest.train - images.manifest.test
-    assert added <= sum(batch_sizes) < added + 2 * embedding.BATCH, "one client of the old ones has grown, in two parts"
-    assert f"{images.manifest.train + images.manifest.test} have the vectors that they had" in made.message
-    whole = embed("mine", ENCODER, "whole").prepared
-    assert made.prepared.manifest.digest == whole.manifest.digest
-    assert made.prepared.manifest.extra["versions"] == [
-        {"digest": first.manifest.digest, "train": images.manifest.train, "test": images.manifest.test}
-    ]
-    forced = len(batch_sizes)
-    embed("mine", ENCODER, "made", force=True)
-    assert sum(batch_sizes[forced:]) == grown.manifest.train + grown.manifest.test
-
-
-def by_batch(network: Any, pixels: np.ndarray) -> np.ndarray:
-    """Encode images by their values and the number of images in their batch."""
-    x = pixels.reshape(len(pixels), -1)[:, :48].astype(np.float32)
-    return x + np.float32(len(pixels))
-
-
-def in_set(home: Path, path: Path, images: Prepared) -> bool:
-    files = sample_files(images)
-    assert files is not None
-    return path.relative_to(home / "pictures").as_posix() in set(files["file"])
-
-
-def write_labels(home: Path, paths: list[Path]) -> Path:
-    """Write the table of labels of some pictures."""
-    files = [path.relative_to(home / "pictures").as_posix() for path in paths]
-    (home / "new.csv").write_text("\n".join(["file,label", *(f"{file},{kind_of(file)}" for file in files)]))
-    return home / "new.csv"
 
 
 def labels_of_new(home: Path) -> Path:
@@ -207,16 +161,10 @@ def test_vectors_have_the_privacy_ledger_of_their_images(home: Path, images: Pre
     made = SetLedger.from_settings(DataSection(name="made"))
     assert made.name == "mine"
     assert made.path.name == "mine.json"
-    with SetLedger(home / "privacy" / "made.json", "made").changing() as runs:  # as an earlier version kept it
-        runs["earlier"] = Ledger(1.0)
-        runs["earlier"].ask([0])
-    (home / "privacy" / "not of a set.json").write_text("{}")
     for name in ("mine", "made"):
-        ledger = SetLedger.from_settings(DataSection(name=name))
-        assert ledger.runs()["earlier"].asked == {0: 1}
-        with ledger.changing() as runs:
+        with SetLedger.from_settings(DataSection(name=name)).changing() as runs:
             runs[name] = Ledger(2.0)
-    assert set(SetLedger.from_settings(DataSection(name="mine")).runs()) == {"earlier", "mine", "made"}
+    assert set(SetLedger.from_settings(DataSection(name="mine")).runs()) == {"mine", "made"}
 
 
 @pytest.mark.long

@@ -123,8 +123,7 @@ def test_a_night_says_what_it_adapted_and_left_out(home: Path, small: Make) -> N
         "incoming; adapted: 2 image turned by its EXIF orientation, converted to RGB, or its first frame; "
         f"{left_out}; noted: 1 copy of another image, on the same side of the test part"
     )
-    additions = json.loads(names_file(Path(second.folder)).read_text())["additions"]
-    assert [len(each["left_out"]) for each in additions] == [0, 2]
+    assert len(json.loads(names_file(Path(second.folder)).read_text())["left_out"]) == 2
     again = take_in(settings, NIGHT)
     assert again.message.endswith(f"; {left_out}")
     assert again.left_out == ()
@@ -153,8 +152,6 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
     put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8))
     known = next(path for path in sorted(north.glob("dark-*.png")))
     Image.fromarray(np.full((12, 12), 99, np.uint8)).save(known)  # another image under the name of one in the set
-    with pytest.raises(DataError, match=r"3 of 3 new images in .* cannot be used, more than 20%"):
-        take_in(settings, NIGHT)
     for number in range(16):
         put(f"dark-new{number}.png", grey + np.uint8(number))
     taken = take_in(settings, NIGHT)
@@ -189,8 +186,7 @@ def test_images_that_lie_in_no_clients_folder_are_told_once(home: Path, small: M
     assert "left out: 1 in no client's folder" in taken.message
     for number in range(6):
         image.save(incoming / f"more{number}.png")
-    with pytest.raises(DataError, match=r"6 of 6 new images in (?s:.*)more0\.png: in no client's folder"):
-        take_in(settings, NIGHT)
+    assert len(take_in(settings, NIGHT).left_out) == 6
 
 
 def test_labels_may_be_ahead_of_the_files(home: Path, small: Make) -> None:
@@ -207,16 +203,6 @@ def test_labels_may_be_ahead_of_the_files(home: Path, small: Make) -> None:
     (incoming / files[0]).unlink()
     Image.new("L", (12, 12), 30).save(incoming / "north" / "dark-later.png")
     assert take_in(settings, labelled).new == 1
-
-
-def test_the_limit_of_bad_files_is_a_share(home: Path, small: Make) -> None:
-    settings, incoming = small(**PHOTOS), home / "incoming"
-    write_clients(incoming)
-    for number in range(3):
-        (incoming / "north" / f"broken{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
-    with pytest.raises(DataError, match=r"3 of 66 new images .* more than 4%"):
-        take_in(settings, NightSettings(watch="incoming", bad=0.04))
-    assert take_in(settings, NightSettings(watch="incoming", bad=0.05)).new == 63
 
 
 def test_a_single_strange_image_is_taken(home: Path, small: Make) -> None:

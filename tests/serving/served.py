@@ -118,7 +118,8 @@ class Served:
 
     def prefect(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Prefect's command line in another shell."""
-        env = {**self.env, "PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.folder / ".prefect"), "COLUMNS": "300"}
+        home = {"PREFECT_HOME": str(self.folder / ".prefect"), "PREFECT_API_AUTH_STRING": ":".join(self.login)}
+        env = {**self.env, "PREFECT_API_URL": self.api, "COLUMNS": "300", **home}
         return subprocess.run(
             [BIN / "prefect", *words], cwd=self.folder.parent, env=env, capture_output=True, text=True, timeout=PATIENCE
         )

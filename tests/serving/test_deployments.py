@@ -103,14 +103,11 @@ def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("[]", "the file: "),
+        ("[]", "deployments: "),
         ("deployments: []", "deployments: "),
         ("deployments: [3]", r"deployments\.0: "),
         ("deployments: [{name: n, work_pool: {name: p}}]", r"deployments\.0\.entrypoint: "),
-        (
-            "deployments: [{name: n, entrypoint: e, work_pool: {}, schedules: {cron: 1}}]",
-            r"deployments\.0\.schedules: ",
-        ),
+        ("deployments: [{name: n, entrypoint: e, work_pool: p}]", r"deployments\.0\.work_pool: "),
     ],
 )
 def test_what_is_wrong_in_prefect_yaml_is_one_sentence(tmp_path: Path, text: str, wrong: str) -> None:

@@ -87,7 +87,7 @@ def check_flow_runs(served: Served, runs: list[Path], mlflow_ids: dict[str, str]
         assert set(shown) == {"table", "markdown"}
         values = {value for row in json.loads(shown["table"]) for value in row.values()}
         (run,) = (run for run in runs if str(run) in values)
-        assert f"{served.page}/#/experiments/1/runs/{mlflow_ids[run.name]}?" in shown["markdown"]
+        assert f"{served.page}/#/runs/{mlflow_ids[run.name]}" in shown["markdown"]
 
 
 @pytest.mark.slow
@@ -296,8 +296,7 @@ def test_what_is_open_is_said() -> None:
     for near in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         assert exposure_warnings(near, 4200, 5000) == []
     said = "\n".join(exposure_warnings("0.0.0.0", 4200, 5000))
-    assert "open on 0.0.0.0, port 4200 (Prefect): everybody with the password can run any code here" in said
-    assert "port 5000 (MLflow): everybody with the password can read, change and delete runs" in said
+    assert "open on 0.0.0.0, port 4200 (Prefect) and 5000 (MLflow): everybody with the password can" in said
     page = (ROOT / "docs" / "prefect.md").read_text()
     assert "## On other addresses" in page
     assert "On other addresses" in said
@@ -332,7 +331,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
 
         eventually(started, "shoal serve")
         said = (tmp_path / "out").read_text()
-        assert f"open on 0.0.0.0, port {port} (Prefect): everybody with the password" in said
+        assert f"open on 0.0.0.0, port {port} (Prefect)" in said
         assert "Tr0ub4dor" not in said
         url = f"http://127.0.0.1:{port}/api/deployments/filter"
         assert requests.post(url, json={}, timeout=60).status_code == 403

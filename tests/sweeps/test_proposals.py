@@ -11,10 +11,9 @@ import pytest
 
 from shoal.sweeps.search.caveats import caveats
 from shoal.sweeps.search.definition import SearchDefinition, make_search
-from shoal.sweeps.search.noise import noise_of
 from shoal.sweeps.search.page import evaluator_of, importances
 from shoal.sweeps.search.proposals import import_optuna, most_trials, propose, settle
-from shoal.sweeps.search.result import SearchResult, result_from_trials
+from shoal.sweeps.search.result import SearchResult, noise_of, result_from_trials
 
 VARY: dict[str, Any] = {
     "local.lr": {"low": 1e-5, "high": 1.0, "log": True},
@@ -106,14 +105,13 @@ def noisy(seeds: int, apart: float) -> SearchResult:
 def test_a_difference_that_seeds_explain_is_said_to_be_none() -> None:
     close, clear = noisy(5, 0.05), noisy(5, 1.0)
     assert close.noise is not None
-    assert 0.05 < close.noise.deviation < 0.2
+    assert 0.06 < close.noise < 0.26
     assert len(close.level_with_best()) == 1
     assert not clear.level_with_best()
     assert "cannot be told apart; as good as the best" in " ".join(caveats(search(seeds=5), close))
     assert "cannot be told apart; no other trial is so close" in " ".join(caveats(search(seeds=5), clear))
     text = " ".join(caveats(search(), result_from_trials(search(), carried_out(search(), 3), "")))
     assert "it is not known how far scores differ by the seed alone" in text
-    assert "3 trials have a score, which is few" in text
 
 
 def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:
@@ -121,6 +119,5 @@ def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:
     seeds, left = draw.normal(0, 10, 40), draw.normal(0, 0.3, (30, 40))
     noise = noise_of((np.arange(30)[:, None] + seeds + left).tolist())
     assert noise is not None
-    assert noise.deviation == pytest.approx(0.3, rel=0.05)
-    assert noise.difference == pytest.approx(1.96 * 0.3 * math.sqrt(2 / 40), rel=0.06)
+    assert noise == pytest.approx(2 * 0.3 * math.sqrt(2 / 40), rel=0.06)
     assert noise_of([(0.1,), (0.2,)]) is None

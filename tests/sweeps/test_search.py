@@ -19,7 +19,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import INTERRUPTED
-from shoal.review.results.run_list import listed_runs
+from shoal.review.results.runs import listed_runs
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.search.result import SearchResult
 from shoal.sweeps.search.runner import open_search, run_search
@@ -236,7 +236,6 @@ def test_mlflow_has_the_search_with_its_runs_nested(bare: Path, monkeypatch: pyt
     best = result.best_trial
     assert best is not None
     assert parent.data.metrics["best/score/neighbours"] == best.score
-    assert parent.data.metrics["best/local.lr"] == best.values["local.lr"]
     assert parent.data.metrics["trials/finished"] == result.counts()["finished"]
     assert f"Best: trial {best.number}" in parent.data.tags["mlflow.note.content"]
     assert {"search.html", "trials.csv"} <= {file.path for file in client.list_artifacts(parent.info.run_id)}

@@ -131,11 +131,11 @@ def accuracy(home: Path, truth: np.ndarray) -> tuple[float, int]:
     """Return the clusters' accuracy against the planted ones, and the number of rows of the table of clusters."""
     import pandas as pd
 
-    from shoal.methods.scores.clustering import cluster_scores
+    from shoal.methods.scores.clustering import crossed, table_scores
 
     (path,) = home.glob("runs/*/clusters.parquet")
     table = pd.read_parquet(path, columns=["sample", "cluster"])
-    return cluster_scores(truth[table["sample"]], table["cluster"].to_numpy())["acc"], len(table)
+    return table_scores(crossed(truth[table["sample"]], table["cluster"].to_numpy()))["acc"], len(table)
 
 
 def trial(home: Path, rows: int, width: int, clients: int, clusters: int, slots: int) -> list[Step]:

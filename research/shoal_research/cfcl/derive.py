@@ -15,8 +15,7 @@ from shoal.core.streams import SERVER, Streams
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.method_views import method_tables
-from shoal.review.results.result import run_result
+from shoal.review.pages.method_views import method_and_history
 from shoal_research.cfcl.delay import delays
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band
@@ -28,7 +27,8 @@ MAX_SAMPLES = 1500
 
 def exchange_table(run: RunFolder) -> pd.DataFrame:
     """Return the samples that devices pulled up to the newest checkpoint: columns sample, from, to, round."""
-    return method_tables(run)["exchange"]
+    method, history = method_and_history(run)
+    return method.tables(history)["exchange"]
 
 
 def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
@@ -36,8 +36,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
 
     The goal is the mean final accuracy of uniform pulls whose negatives are drawn in the same way. `steps_to_uniform`
     and `delay_to_uniform` (seconds) are when a run first reached it; for a run that never did they are its end, which
-    is too early. `curve_steps_to_uniform` and `curve_delay_to_uniform` are the same for the mean over seeds, as it is
-    drawn. `probe_over_steps` is the mean of a run's probes.
+    is too early. `probe_over_steps` is the mean of a run's probes.
     """
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
@@ -45,16 +44,11 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
         (group.column.key, negatives_of(group.runs[0])): float(np.mean([metric_of(run, "probe") for run in group.runs]))
         for group in with_role(groups, "reference")
     }
-    of_all: Table = {}
     for group in groups:
         table = pd.concat([curve(run) for run in group.runs])
         draw_band(over_steps, table, "step", "probe", group.row.caption)
         mean = table.groupby("step")[["probe", "delay"]].mean()
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
-        reached = mean[mean["probe"] >= goals.get((group.column.key, negatives_of(group.runs[0])), np.inf)]
-        if len(reached):
-            of_all[group.place("curve_steps_to_uniform")] = {None: float(reached.index[0])}
-            of_all[group.place("curve_delay_to_uniform")] = {None: float(reached["delay"].iloc[0])}
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
     over_delay.set(xlabel="simulated delay, s (1 Mbit/s links)")
     for axes in (over_steps, over_delay):
@@ -67,7 +61,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
         "steps_to_uniform": first_at(goal_of, "step"),
         "delay_to_uniform": first_at(goal_of, "delay"),
     }
-    return of_all | each_run(groups, values)
+    return each_run(groups, values)
 
 
 def first_at(goals: Mapping[str, float | None], axis: str) -> Callable[[RunFolder], float | None]:
@@ -108,11 +102,6 @@ def curve(run: RunFolder) -> pd.DataFrame:
     """Return columns step, probe, delay of one run, where the probe was measured."""
     table = run.table("rounds").merge(delays(run), on="round")
     return table[["step", "probe", "delay"]].dropna()
-
-
-def traffic(study: Study, groups: Sequence[Group], folder: Path) -> Table:
-    """Return the megabytes that moved between devices."""
-    return each_run(groups, {"MB d2d": lambda run: run_result(run).bytes["d2d"] / 1e6})
 
 
 def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:

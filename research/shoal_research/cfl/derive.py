@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -61,27 +60,16 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Tabl
     label_panel(axes, "communication round", "separation gap")
     save(figure, folder / "gap-over-rounds.png")
 
-    def positive_from(metric: str) -> Callable[[RunFolder], float | None]:
-        def first(run: RunFolder) -> float | None:
-            table = run.table("rounds").dropna(subset=[metric])
-            wrong = table[table[metric] <= 0]["round"]
-            if len(wrong):
-                return float(wrong.max()) + 1
-            return 1.0
+    def positive_from(run: RunFolder) -> float:
+        table = run.table("rounds").dropna(subset=["gap"])
+        wrong = table[table["gap"] <= 0]["round"]
+        return float(wrong.max()) + 1 if len(wrong) else 1.0
 
-        return first
-
-    return each_run(
-        groups,
-        {
-            "rounds_to_positive": positive_from("gap"),
-            "rounds_to_positive_gradients": positive_from("gap_gradients"),
-        },
-    )
+    return each_run(groups, {"rounds_to_positive": positive_from})
 
 
 def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
-    """Return both norms at half of the rounds; draw figure 7: the norms with one model for all clients."""
+    """Return the largest norm at half of the rounds; draw figure 7: the norms with one model for all clients."""
     shown = [group for group in groups if group.column.key == "never_split"]
     if not shown:  # only the other column was run
         return {}
@@ -95,13 +83,12 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Ta
         label_panel(axes, "communication round", "", title=group.row.caption)
     panels[0].set_ylabel("L2 norm over all weights")
     save(figure, folder / "norms.png")
-    return each_run(shown, {f"{name}_half": partial(at_half, name=f"{name}/0") for name in ("max_norm", "mean_norm")})
 
+    def at_half(run: RunFolder) -> float:
+        rounds = run.table("rounds").dropna(subset=["max_norm/0"])
+        return float(rounds[rounds["round"] <= run.settings().rounds / 2]["max_norm/0"].iloc[-1])
 
-def at_half(run: RunFolder, name: str) -> float:
-    """Return a metric in the last evaluated round of the first half of a run."""
-    table = run.table("rounds").dropna(subset=[name])
-    return float(table[table["round"] <= run.settings().rounds / 2][name].iloc[-1])
+    return each_run(shown, {"max_norm_half": at_half})
 
 
 def first_split(run: RunFolder) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +10,8 @@ import yaml
 from rich.table import Table
 
 from shoal.cli.console import err, out, say
-from shoal.cli.options import Json, Set
-from shoal_research.commands.options import Scale, claim_json, claim_line
+from shoal.cli.options import Set
+from shoal_research.commands.options import Scale, claim_line
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_events import Observer
@@ -55,7 +54,6 @@ def study(
         typer.Option(min=1, help="runs at once, each in a process: for small networks on a GPU, with workers.slots=1"),
     ] = 1,
     overrides: Set = None,
-    as_json: Json = False,
 ) -> None:
     """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts.
 
@@ -86,21 +84,7 @@ def study(
         except KeyboardInterrupt:
             err.print("interrupted; the same command resumes the study", highlight=False)
             raise
-    if as_json:
-        print(json.dumps(result_json(result)))
-    else:
-        show_study(result)
-
-
-def result_json(result: StudyResult) -> dict[str, Any]:
-    """Return a result as JSON."""
-    table = [
-        {"row": row, "column": column, "metric": metric, "seeds": list(values), "values": list(values.values())}
-        for (row, column, metric), values in result.table.items()
-    ]
-    claims = [claim_json(one) for one in result.claims]
-    names = {"study": result.study.name, "scale": result.scale, "folder": str(result.folder)}
-    return {**names, "table": table, "claims": claims, "failed": list(result.failed)}
+    show_study(result)
 
 
 def show_study(result: StudyResult) -> None:

@@ -1,4 +1,4 @@
-"""Cluster the tuning sets in several spaces, score every clustering with and without labels, and keep the figures.
+"""Cluster the tuning sets in several spaces, and keep the figures that the rules of auto are judged by.
 
 Symbols in shapes: n samples, d features.
 """
@@ -23,7 +23,6 @@ from shoal.methods.auto import LANDMARKS, LAYERS
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.clustering.own_neighbours import space_agreement
 from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.spectral import (
     affinity_sums,
@@ -33,6 +32,7 @@ from shoal.methods.features.spectral import (
     spectral_projection,
 )
 from shoal.methods.scores.clustering import accuracy
+from shoal.methods.scores.own_neighbours import space_agreement
 from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
 from shoal.models.frozen import frozen_encoder, layer_widths_of
@@ -48,9 +48,6 @@ STATE_STARTS = 10
 NUMBER_STATES = 3
 """The number of clusters is sought among so many draws."""
 SAMPLES_PER_LANDMARK = 3
-NEIGHBOURS = 10
-RANDOM_ORDERS = 20
-HALVES = 3
 CLIENTS = 6
 BETA = 0.1
 MIN_CLUSTERS = 10
@@ -96,72 +93,6 @@ def encodings(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x.flatten(1).double().numpy(), features.double().numpy(), untrained.double().numpy()
 
 
-def image_spaces(images: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the spaces that images are clustered in, by name."""
-    pixels, layers, untrained = encodings(images)
-    features = layers[:, :FEATURES]
-    side = np.hstack([even_variance(components(pixels)), even_variance(components(unit(features)))])
-    return {
-        "pixels": components(pixels),
-        "encoder": components(features),
-        "untrained": components(untrained),
-        "unit length": components(unit(features)),
-        "whitened": components(unit(features), 32, 0.5),
-        "side by side": side,
-    }
-
-
-def neighbours_of(x: np.ndarray) -> np.ndarray:
-    """Return the nearest other samples of each, int (n, `NEIGHBOURS`)."""
-    from sklearn.neighbors import NearestNeighbors
-
-    found: np.ndarray = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(x).kneighbors(return_distance=False)
-    return found
-
-
-def agreement(cluster: np.ndarray, near: np.ndarray) -> float:
-    """Return how often neighbours share a cluster, beyond chance: 1 at best."""
-    sizes = np.bincount(cluster).astype(float)
-    chance = float((sizes * (sizes - 1)).sum() / (len(cluster) * (len(cluster) - 1)))
-    same = float((cluster[near] == cluster[:, None]).mean())
-    return (same - chance) / (1 - chance) if chance < 1 else 0.0
-
-
-def stability(x: np.ndarray, clusters: int) -> float:
-    """Return the mean adjusted Rand index of K-means on two halves, over all samples."""
-    from sklearn.metrics import adjusted_rand_score
-
-    found = []
-    for seed in range(HALVES):
-        rng = np.random.default_rng(seed)
-        order = rng.permutation(len(x))
-        both = []
-        for half in (order[::2], order[1::2]):
-            centres = kmeans(x[half], clusters, rng, starts=3).centres
-            both.append(((x[:, None] - centres[None]) ** 2).sum(2).argmin(1))
-        found.append(adjusted_rand_score(*both))
-    return float(np.mean(found))
-
-
-def scored(x: np.ndarray, y: np.ndarray, near: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return the scores of K-means in a space (n, d), with the classes y (n,) and neighbours in other spaces."""
-    from sklearn.metrics import silhouette_score
-
-    clusters = len(np.unique(y))
-    found = kmeans(x, clusters, np.random.default_rng(0), starts=STARTS).cluster
-    rng = np.random.default_rng(1)
-    chance = np.mean([accuracy(y, rng.permutation(found)) for _ in range(RANDOM_ORDERS)])
-    scores = {
-        "acc": accuracy(y, found),
-        "chance": float(chance),
-        "own": agreement(found, neighbours_of(x)),
-        "silhouette": float(silhouette_score(x, found, sample_size=min(1_000, len(x)), random_state=0)),
-        "stability": stability(x, clusters),
-        **{f"in {name}": agreement(found, each) for name, each in near.items()},
-    }
-    return {name: round(float(value), DIGITS) for name, value in scores.items()}
-
-
 def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the client of each sample, int (n,): each class goes to clients in Dirichlet(`BETA`) proportions."""
     client = np.zeros(len(y), dtype=int)
@@ -174,57 +105,65 @@ def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def federated_agreement(x: np.ndarray, y: np.ndarray) -> float:
     """Return what `method.name: auto` measures of a space where clients are uneven."""
-    rng = np.random.default_rng(2)
+    samples = dealt(x, y, np.random.default_rng(2))
+    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+
+
+def dealt(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> ClientSamples:
+    """Return at most `MAX_COMPARED` samples x (n, d) of classes y (n,), dealt to uneven clients."""
     drawn = rng.permutation(len(x))[:MAX_COMPARED]
     client = shared_out(y[drawn], rng)
     order = np.argsort(client, kind="stable")
-    samples = ClientSamples(torch.from_numpy(x[drawn][order]), torch.from_numpy(client[order]), CLIENTS)
-    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+    return ClientSamples(torch.from_numpy(x[drawn[order]]), torch.from_numpy(client[order]), CLIENTS)
+
+
+def accuracies(spaces: Mapping[str, np.ndarray], y: np.ndarray) -> dict[str, dict[str, float]]:
+    """Return the ACC of K-means in each space (n, d), with the classes y (n,)."""
+    clusters = len(np.unique(y))
+    found = {}
+    for name, x in spaces.items():
+        cluster = kmeans(x, clusters, np.random.default_rng(0), starts=STARTS).cluster
+        found[name] = {"acc": round(accuracy(y, cluster), DIGITS)}
+    return found
 
 
 def image_record(make: Any) -> dict[str, Any]:
     """Return the figures of one set of images."""
     images, y = make()
-    spaces = image_spaces(images)
-    near = {"pixels": "pixels", "encoder": "unit length", "both": "side by side"}
-    neighbours = {name: neighbours_of(spaces[space]) for name, space in near.items()}
+    pixels, layers, untrained = encodings(images)
+    spaces = {
+        "pixels": components(pixels),
+        "encoder": components(layers[:, :FEATURES]),
+        "untrained": components(untrained),
+    }
     return {
         **size_of(y),
-        "side": int(images.shape[1]),
-        "colours": 1 if images.ndim == 3 else 3,
         "pixels": federated_agreement(spaces["pixels"], y),
         "features": federated_agreement(spaces["encoder"], y),
-        "spaces": {name: scored(x, y, neighbours) for name, x in spaces.items()},
+        "spaces": accuracies(spaces, y),
     }
+
+
+def table_spaces(x: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the rows of a table as they are, and its columns that vary with mean 0 and deviation 1."""
+    raw = np.asarray(x, dtype=float)
+    varying = raw[:, raw.std(0) > 0]
+    return {"raw": raw, "standardised": (varying - varying.mean(0)) / varying.std(0)}
+
+
+def table_record(make: Any) -> dict[str, Any]:
+    """Return the figures of one table."""
+    x, y = make()
+    spaces = table_spaces(x)
+    deviation = spaces["raw"].std(0)
+    spread = float(deviation.max() / np.median(deviation[deviation > 0]))
+    return {**size_of(y), "spread": round(spread, 2), "spaces": accuracies(spaces, y)}
 
 
 def size_of(y: np.ndarray) -> dict[str, Any]:
     """Return number of samples and classes, and how many times larger the largest class is than the smallest."""
     sizes = np.bincount(y)
     return {"samples": len(y), "classes": len(sizes), "ratio": round(float(sizes.max() / sizes.min()), 1)}
-
-
-def table_record(make: Any) -> dict[str, Any]:
-    """Return the figures of one table."""
-    from sklearn.mixture import GaussianMixture
-
-    x, y = make()
-    x = np.asarray(x, dtype=float)
-    deviation = x.std(0)
-    varies = deviation > 0
-    even = (x[:, varies] - x[:, varies].mean(0)) / deviation[varies]
-    clusters = len(np.unique(y))
-    spread = float(deviation[varies].max() / np.median(deviation[varies]))
-    spaces = {"raw": x, "standardised": even}
-    near = {name: neighbours_of(space) for name, space in spaces.items()}
-    mixed = GaussianMixture(clusters, covariance_type="tied", n_init=3, reg_covar=1e-2, random_state=0)
-    return {
-        **size_of(y),
-        "columns": int(x.shape[1]),
-        "spread": round(spread, 2),
-        "mixture": round(accuracy(y, mixed.fit_predict(even)), DIGITS),
-        "spaces": {name: scored(space, y, near) for name, space in spaces.items()},
-    }
 
 
 def by_landmarks(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
@@ -266,10 +205,7 @@ def landmark_record(make: Any) -> dict[str, Any]:
     """Return what landmarks change, on images in pixels and among features, and on a table."""
     x, y = make()
     if x.ndim == 2:
-        raw = np.asarray(x, dtype=float)
-        varies = raw.std(0) > 0
-        even = (raw[:, varies] - raw[:, varies].mean(0)) / raw[:, varies].std(0)
-        spaces = {"raw": (raw, raw), "standardised": (even, even)}
+        spaces = {name: (rows, rows) for name, rows in table_spaces(x).items()}
     else:
         pixels, layers, _ = encodings(x)
         pixels = components(pixels)
@@ -285,15 +221,9 @@ def number_record(make: Any) -> dict[str, Any]:
     spaces = {"landmarks": directions_of(layers), "kmeans": layers[:, :FEATURES]}
     found: dict[str, list[int]] = {name: [] for name in spaces}
     for state in range(NUMBER_STATES):
-        rng = np.random.default_rng(state)
-        drawn = rng.permutation(len(x))[:MAX_COMPARED]
-        client = shared_out(y[drawn], rng)
-        order = np.argsort(client, kind="stable")
         for name, space in spaces.items():
-            held = ClientSamples(
-                torch.from_numpy(space[drawn[order]]).double(), torch.from_numpy(client[order]), CLIENTS
-            )
-            found[name].append(number_of(held, state, by_landmarks=name == "landmarks"))
+            samples = dealt(space, y, np.random.default_rng(state))
+            found[name].append(number_of(samples, state, by_landmarks=name == "landmarks"))
     return {**size_of(y), **found}
 
 

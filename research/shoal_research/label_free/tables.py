@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
 from shoal_research.label_free.calibrate import FILE
+from shoal_research.words import markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
@@ -18,88 +19,9 @@ SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
 """The names of spaces among the figures, by the encoder that images are clustered by."""
 ROOT = FILE.parents[3]
 """The product's pages."""
-SCORES = {
-    "in both": "neighbours agree in pixels and encoder side by side",
-    "in encoder": "neighbours agree in the encoder's space",
-    "own": "neighbours agree in the space that was clustered",
-    "in pixels": "neighbours agree in pixels",
-    "silhouette": "silhouette in the space that was clustered",
-    "stability": "stability over halves",
-}
 NULL = ("pixels", "encoder", "untrained")
-CHANCE_GAP = -0.20
-DOUBTFUL_GAP = -0.05
-DOUBTFUL_SCORE = 0.70
-"""Bounds of the words that a clustering is called by without labels."""
-CHANCE = 1.5
-"""ACC below so many times that of the same clusters in random order is chance."""
 FIFTH = 0.2
 """A number of clusters is close if it is off by at most this share of the classes."""
-
-
-def clusterings(figures: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Return the scores of every clustering of images, with `gap`: `in both` less that of the best null baseline."""
-    found = []
-    for each in figures["images"].values():
-        best = max(each["spaces"][name]["in both"] for name in NULL)
-        acc = max(each["spaces"][name]["acc"] for name in NULL)
-        for scores in each["spaces"].values():
-            found.append({**scores, "gap": scores["in both"] - best, "best null": acc})
-    return found
-
-
-def ranking_table(figures: Mapping[str, Any]) -> str:
-    """Return how well each score ranks clusterings of images by ACC, and finds those at chance."""
-    from scipy.stats import spearmanr
-    from sklearn.metrics import roc_auc_score
-
-    runs = clusterings(figures)
-    acc = np.array([run["acc"] for run in runs])
-    chance = acc < CHANCE * np.array([run["chance"] for run in runs])
-    within = []
-    lines = [
-        f"| score, without labels | rank correlation with ACC, {len(runs)} clusterings | within a set | finds chance "
-        f"({int(chance.sum())} of them), area under ROC |",
-        "|---|---|---|---|",
-    ]
-    for name, words in {**SCORES, "gap": "the first, less that of the best null baseline"}.items():
-        score = np.array([run[name] for run in runs])
-        size = len(next(iter(figures["images"].values()))["spaces"])
-        within = [spearmanr(score[at : at + size], acc[at : at + size]).statistic for at in range(0, len(runs), size)]
-        lines.append(
-            f"| {words} | {spearmanr(score, acc).statistic:.2f} | {np.nanmean(within):.2f} | "
-            f"{roc_auc_score(~chance, score):.2f} |"
-        )
-    return "\n".join(lines)
-
-
-def word_for(run: Mapping[str, float]) -> str:
-    """Return what a clustering of images is called without labels: good, doubtful or chance."""
-    if run["gap"] < CHANCE_GAP:
-        return "chance"
-    if run["gap"] < DOUBTFUL_GAP or run["in both"] < DOUBTFUL_SCORE:
-        return "doubtful"
-    return "good"
-
-
-def words_table(figures: Mapping[str, Any]) -> str:
-    """Return how often each word is said, and how often rightly."""
-    runs = clusterings(figures)
-    lines = [
-        f"| word | when | clusterings | ACC below {CHANCE:g} times chance | behind a null baseline by more than .02 |",
-        "|---|---|---|---|---|",
-    ]
-    rules = {
-        "chance": f"gap below {CHANCE_GAP:g}",
-        "doubtful": f"gap below {DOUBTFUL_GAP:g}, or score below {DOUBTFUL_SCORE:g}",
-        "good": "else",
-    }
-    for word, rule in rules.items():
-        said = [run for run in runs if word_for(run) == word]
-        chance = sum(run["acc"] < CHANCE * run["chance"] for run in said)
-        behind = sum(run["acc"] < run["best null"] - 0.02 for run in said)
-        lines.append(f"| {word} | {rule} | {len(said)} | {chance} | {behind} |")
-    return "\n".join(lines)
 
 
 def images_count(figures: Mapping[str, Any]) -> str:
@@ -135,34 +57,25 @@ def landmark_gains(figures: Mapping[str, Any]) -> dict[str, tuple[str, float, fl
 def landmarks_table(figures: Mapping[str, Any]) -> str:
     """Return what landmarks change over the sets of a kind; the file of figures has every set."""
     gains = landmark_gains(figures)
-    lines = [
-        "| sets | K-means | by landmarks | gain | higher on | at best | at worst |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    body = []
     for kind in ("images", "tables"):
         reference, acc = np.array([gains[name][1:] for name in figures[kind]]).T
         gain = acc - reference
-        lines.append(
-            f"| {kind} | {reference.mean():.3f} | {acc.mean():.3f} | {gain.mean():+.3f} | {int((gain > 0).sum())} of "
-            f"{len(gain)} | {gain.max():+.3f} | {gain.min():+.3f} |"
-        )
-    return "\n".join(lines)
+        means = [f"{reference.mean():.3f}", f"{acc.mean():.3f}", f"{gain.mean():+.3f}"]
+        body.append([kind, *means, reached(gain > 0), f"{gain.max():+.3f}", f"{gain.min():+.3f}"])
+    return markdown_table(["sets", "K-means", "by landmarks", "gain", "higher on", "at best", "at worst"], body)
 
 
 def numbers_table(figures: Mapping[str, Any]) -> str:
     """Return how often the number of clusters is that of the classes, and by how much it is off."""
-    lines = [
-        f"| {len(figures['numbers'])} image sets | number of classes found | within a fifth | too few | too many | "
-        "off by a factor of |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    body = []
     for key, name in {"landmarks": "by landmarks", "kmeans": "K-means among features"}.items():
-        found = [(number, each["classes"]) for each in figures["numbers"].values() for number in each[key]]
-        ratio = np.array([number / classes for number, classes in found])
+        ratio = np.array([number / each["classes"] for each in figures["numbers"].values() for number in each[key]])
         shares = (ratio == 1, np.abs(ratio - 1) <= FIFTH, ratio < 1, ratio > 1)
-        cells = " | ".join(f"{100 * share.mean():.0f} %" for share in shares)
-        lines.append(f"| {name} | {cells} | {np.exp(np.abs(np.log(ratio)).mean()):.2f} |")
-    return "\n".join(lines)
+        percents = [f"{100 * share.mean():.0f} %" for share in shares]
+        body.append([name, *percents, f"{np.exp(np.abs(np.log(ratio)).mean()):.2f}"])
+    head = ["number of classes found", "within a fifth", "too few", "too many", "off by a factor of"]
+    return markdown_table([f"{len(figures['numbers'])} image sets", *head], body)
 
 
 def tuning_figures() -> dict[str, Any]:
@@ -206,13 +119,12 @@ def tables_reached(figures: Mapping[str, Any]) -> list[bool]:
     return reached
 
 
-def reached(sets: list[bool]) -> str:
+def reached(sets: Sequence[bool] | np.ndarray) -> str:
     """Return on how many of the sets a rule reaches its baselines, as `9 of 10`."""
     return f"{sum(sets)} of {len(sets)}"
 
 
 PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "research/docs/representations.md": {"ranking": ranking_table, "words": words_table},
     "docs/which_method.md": {
         "images": images_count,
         "tables": tables_count,

@@ -1,6 +1,8 @@
 """The share of patients whose measurements a server reads, on the table that a hospital would know.
 
 The set is scikit-learn's breast cancer table: 569 patients, 30 measurements, dealt evenly to six clients.
+
+    python -m shoal_research.server_reads.measure       # measures all cases, and writes the table of docs/privacy.md
 """
 
 from __future__ import annotations
@@ -23,8 +25,12 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
 from shoal.review.served.server_view import played
 from shoal_research.kept import RESULTS
+from shoal_research.words import markdown_table
 
 FILE = RESULTS / "server_reads.json"
+PAGE = RESULTS.parents[2] / "docs" / "privacy.md"
+BEGIN = "<!-- made by python -m shoal_research.server_reads.measure -->"
+END = "<!-- end of what a server reads -->"
 SET = "patients"
 CLUSTERS = (2, 5, 8)
 SEEDS = range(5)
@@ -76,6 +82,24 @@ def measure() -> dict[str, Any]:
     return found
 
 
-def keep() -> None:
-    """Measure all cases, and write the file of figures."""
+def table() -> str:
+    """Return the shares of rows that are read exactly, the mean of the seeds and the largest, by case and clusters."""
+    body = []
+    for case, by_clusters in json.loads(FILE.read_text()).items():
+        exact = [[100 * view["exact"] for view in by_clusters[str(clusters)]] for clusters in CLUSTERS]
+        wrong = [100 * view["wrong"] / view["rows"] for views in by_clusters.values() for view in views]
+        shares = [f"{np.mean(of_seeds):.1f} % (up to {max(of_seeds):.1f})" for of_seeds in exact]
+        body.append([case, *shares, f"{np.mean(wrong):.1f} %"])
+    return markdown_table(["rows read exactly", *(f"K = {k}" for k in CLUSTERS), "taken for read, wrong"], body)
+
+
+def page_with_table(page: str) -> str:
+    """Return the text of the page with the table between the marks made again."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
     FILE.write_text(json.dumps(measure(), indent=1) + "\n")
+    PAGE.write_text(page_with_table(PAGE.read_text()))

@@ -10,23 +10,22 @@ import torch
 from matplotlib.figure import Figure
 
 from shoal.data.sets.prepare import prepare
-from shoal.data.views.augment import normalise
 from shoal.data.views.view import DeviceData
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.probe import linear_probe
-from shoal.methods.scores.representation import alignment, split_uniformity, uniformity
+from shoal.methods.scores.representation import uniformity
 from shoal.methods.ssd.fedsimclr_kmeans import network_tensors
 from shoal.methods.ssd.self_supervised import SAMPLES_BETWEEN_ROUNDS, SelfSupervised
 from shoal.methods.ssd.ssd import SSD
-from shoal.methods.training.local import load, views
+from shoal.methods.training.local import as_input, load
 from shoal.review.results.result import run_result
 from shoal_research.definition import Study, StudyError
 from shoal_research.figures import label_panel
 from shoal_research.ssd.finetuning import finetune_accuracy
-from shoal_research.table import Group, Table, Values, each_run, metric_of, reference_of, same_seeds
+from shoal_research.table import Group, Table, each_run
 
 PROBED_ON: dict[str, tuple[str, int | None]] = {"fashion-mnist": ("mnist", 10_000), "cifar100": ("cifar10", None)}
 """By the set that an encoder is trained on: the set that it is probed on, and how many training samples a probe has."""
@@ -55,45 +54,6 @@ def scatter(groups: Sequence[Group], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> Table:
-    """Compare each row with the reference (FedAlignUniform) on the same seeds.
-
-    Returns:
-        The difference in the uniformity of features, of the server's projections of test samples (SSD alone), and in
-        alignment.
-    """
-    table: Table = {}
-    measures: dict[str, Callable[[RunFolder], float | None]] = {
-        "uniformity_gain": lambda run: metric_of(run, "uniformity"),
-        "test_z_gain": lambda run: projection_metrics(run.path).get("test_z_uniformity"),
-        "alignment_change": lambda run: metric_of(run, "alignment"),
-    }
-    for group in groups:
-        reference = reference_of(groups, group)
-        if reference is None or group.row.role == "reference":
-            continue
-        for metric, value in measures.items():
-            pairs = {seed: [value(run) for run in runs] for seed, runs in same_seeds(group, reference).items()}
-            changes: Values = {
-                seed: ours - theirs for seed, (ours, theirs) in pairs.items() if ours is not None and theirs is not None
-            }
-            if changes:
-                table[group.place(metric)] = changes
-    return table
-
-
-def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> Table:
-    """Return `dsr_gradient_share`: how strongly DSR pulls, mean over rounds and clients; runs without DSR have none."""
-
-    def mean(run: RunFolder) -> float | None:
-        table = run.table("clients")
-        if "dsr_gradient_share" in table:
-            return float(table["dsr_gradient_share"].dropna().mean())
-        return None
-
-    return each_run(groups, {"dsr_gradient_share": mean})
-
-
 def finetuned(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return `finetune_1` and `finetune_10`: test accuracy after fine-tuning with 1 % and 10 % of the labels."""
 
@@ -112,81 +72,59 @@ def finetuned(study: Study, groups: Sequence[Group], folder: Path) -> Table:
 
 
 def projections(study: Study, groups: Sequence[Group], folder: Path) -> Table:
-    """Return uniformity and alignment of the projections z, which the poster uses, beside those of the features.
+    """Return uniformity of the projections z, which the poster uses, beside that of the features; of SSD alone.
 
-    `SAMPLES_BETWEEN_ROUNDS` training samples are projected as the loss of their own client projects them:
-    `z_uniformity` over all pairs, `z_uniformity_inter` over pairs of different
-    clients, `z_uniformity_intra` over pairs of one client; `z_alignment`.
-    `test_z_uniformity` is of the server's projections of as many test samples, which belong to no client.
+    `z_uniformity` is of `SAMPLES_BETWEEN_ROUNDS` training samples, projected as the loss of their own client projects
+    them; `test_z_uniformity` of the server's projections of as many test samples, which belong to no client.
     """
-    names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment", "test_z_uniformity")
+    measures = {"z_uniformity": of_clients, "test_z_uniformity": of_server}
 
-    def one(name: str) -> Callable[[RunFolder], float | None]:
-        return lambda run: projection_metrics(run.path).get(name)
+    def one(measure: Callable[[OpenedRun, SSD, Checkpoint], float]) -> Callable[[RunFolder], float | None]:
+        def of_run(run: RunFolder) -> float | None:
+            opened = OpenedRun(run)
+            checkpoint = read_state_if_any(run)
+            if checkpoint is None or not isinstance(opened.method, SSD):
+                return None
+            return measure(opened, opened.method, checkpoint)
 
-    return each_run(groups, {name: one(name) for name in names})
+        return of_run
 
-
-@functools.cache
-def projection_metrics(path: Path) -> dict[str, float]:
-    """Return the metrics of `projections` for a run of SSD, computed once; runs of other methods have none."""
-    run = RunFolder(path)
-    opened = OpenedRun(run)
-    checkpoint = read_state_if_any(run)
-    method = opened.method
-    if checkpoint is None or not isinstance(method, SSD):
-        return {}
-    network = method.network()
-    load(network, checkpoint.judged.model)
-    network.eval()
-    z, owner, mean_alignment = client_projections(method, network, opened, checkpoint)
-    inter, intra = split_uniformity(z, owner)
-    found = {
-        "z_uniformity": uniformity(z),
-        "z_uniformity_inter": inter,
-        "z_uniformity_intra": intra,
-        "z_alignment": mean_alignment,
-    }
-    test = opened.data.test_x
-    if len(test) > 1:
-        streams = opened.evaluation(checkpoint.judged.round, final=True).streams
-        order = torch.randperm(len(test), generator=streams.torch("look test"))[:SAMPLES_BETWEEN_ROUNDS].to(test.device)
-        with torch.no_grad():
-            x = normalise(test[order].float().div_(255)).contiguous(memory_format=torch.channels_last)
-            found["test_z_uniformity"] = uniformity(torch.cat([network(part).z for part in x.split(512)]))
-    return found
+    return each_run(groups, {name: one(measure) for name, measure in measures.items()})
 
 
 @torch.no_grad()
-def client_projections(
-    method: SSD, network: torch.nn.Module, opened: OpenedRun, checkpoint: Checkpoint
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Project `SEEN` training samples, an equal share of each client, as the loss of their client projects them.
-
-    Returns:
-        Projections (n, d), the client of each (n,), and the mean alignment of two views of each sample.
-    """
+def of_clients(opened: OpenedRun, method: SSD, checkpoint: Checkpoint) -> float:
+    """Return the uniformity of projections of training samples, an equal share of each client."""
     server = checkpoint.judged
-    recipe = method.recipe()
+    network = judged_network(method, checkpoint)
+    count = max(1, SAMPLES_BETWEEN_ROUNDS // opened.partition.clients)
+    streams = opened.evaluation(server.round, final=True).streams
     parts = []
-    owners = []
-    alignments = []
     for client in OpenedClients(opened, server.round, checkpoint.memory_index.clients()):
-        streams = opened.evaluation(server.round, final=True).streams
-        order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
-        mine = client.train.take(
-            order[: max(1, SAMPLES_BETWEEN_ROUNDS // opened.partition.clients)].to(client.train.index.device)
-        )
+        order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))[:count]
         extra = method.prepare(method.broadcast(server, client.id), client)
-        generator = streams.torch(f"views {client.id}", opened.data.device)
-        both = torch.cat((normalise(mine.x()), views(mine, torch.arange(len(mine)), recipe, generator)))
-        z = method.directions(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
-        directions, first, second = z.split(len(mine))
-        parts.append(directions)
-        owners.append(torch.full((len(mine),), client.id))
-        alignments.append(alignment(first, second) * len(mine))
-    z = torch.cat(parts)
-    return z, torch.cat(owners).to(z.device), sum(alignments) / len(z)
+        z = network(as_input(client.train.take(order.to(client.train.index.device)).x())).z
+        parts.append(method.directions(z, extra))
+    return uniformity(torch.cat(parts))
+
+
+@torch.no_grad()
+def of_server(opened: OpenedRun, method: SSD, checkpoint: Checkpoint) -> float:
+    """Return the uniformity of the server's projections of test samples."""
+    test = opened.data.test_x
+    streams = opened.evaluation(checkpoint.judged.round, final=True).streams
+    order = torch.randperm(len(test), generator=streams.torch("look test"))[:SAMPLES_BETWEEN_ROUNDS].to(test.device)
+    x = as_input(test[order].float().div_(255))
+    network = judged_network(method, checkpoint)
+    return uniformity(torch.cat([network(part).z for part in x.split(512)]))
+
+
+def judged_network(method: SSD, checkpoint: Checkpoint) -> torch.nn.Module:
+    """Return the network that a run is judged by, in eval mode."""
+    network: torch.nn.Module = method.network()
+    load(network, checkpoint.judged.model)
+    network.eval()
+    return network
 
 
 def transfer(study: Study, groups: Sequence[Group], folder: Path) -> Table:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from PIL import Image
 
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import add
 from shoal.data.sets.prepare import own_sets, prepare
 from shoal.engine.settings import places
+from shoal_research.image_folder import write_images
 
 NAME = "digits-uneven"
 RATIO = 13
@@ -32,7 +31,8 @@ def add_missing(names: Sequence[str]) -> None:
     labels = np.concatenate([np.asarray(digits.train_y), np.asarray(digits.test_y)])
     kept = thinned(labels)
     with tempfile.TemporaryDirectory(prefix=f"{NAME}-") as folder:
-        table = write_images(images[kept], labels[kept], Path(folder))
+        classes = [str(label) for label in labels[kept]]
+        table = write_images(images[kept, 0], classes, ["all"] * len(classes), Path(folder))
         options = AddOptions(labels=table, licence=LICENCE, test=TEST_SHARE)
         add(Path(folder) / "images", NAME, places.store(), options)
 
@@ -44,16 +44,3 @@ def thinned(labels: np.ndarray) -> np.ndarray:
     keep = RATIO ** (-rng.permutation(classes) / (classes - 1))
     kept: np.ndarray = rng.random(len(labels)) < keep[labels]
     return kept
-
-
-def write_images(images: np.ndarray, labels: np.ndarray, folder: Path) -> Path:
-    """Write grey images (n, 1, h, w) as PNG files of one client below `images/`; return the CSV of their labels."""
-    rows = []
-    (folder / "images" / "all").mkdir(parents=True)
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        file = f"all/{number:05}.png"
-        Image.fromarray(image.reshape(image.shape[-2:])).save(folder / "images" / file)
-        rows.append({"file": file, "label": str(label)})
-    table = folder / "labels.csv"
-    pd.DataFrame(rows).to_csv(table, index=False)
-    return table

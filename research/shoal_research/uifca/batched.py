@@ -9,7 +9,7 @@ of every communication round.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -55,10 +55,6 @@ def run_batched(
     cluster_rounds: int,
     comm_rounds: int,
     steps: int,
-    assignment: Tensor | None = None,
-    first_round: int = 1,
-    tries: int = 1,
-    trial: int = 4,
 ) -> AffineRun:
     """Run UIFCA on clients with equally many points.
 
@@ -69,78 +65,31 @@ def run_batched(
         lr: learning rate of SGD.
         batch: points per step.
         cluster_rounds, comm_rounds, steps: T, tau and M; the run ends early where no assignment changes.
-        assignment: the first one, int64 (clients, points); None: random.
-        first_round: the engine's number of the first communication round.
-        tries: number of random first assignments, each learned for `trial` cluster rounds; the run goes on with the one
-            of the lowest loss. With an `assignment` there is one try.
-        trial: see `tries`.
-
-    Raises:
-        ValueError: the tries leave none of the cluster rounds.
     """
-    if tries > 1 and tries * trial >= cluster_rounds:
-        raise ValueError(f"{tries} tries of {trial} cluster rounds leave none of {cluster_rounds}: lower tries")
-    learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round)
-    if assignment is not None or tries == 1:
-        return learn.run(learn.draw() if assignment is None else assignment, cluster_rounds, last=True)
-    tried = []
-    for _ in range(tries):
-        run = learn.run(learn.draw(), trial)
-        loss = affine_losses(run.flows, x).nan_to_num(nan=float("inf")).amin(-1).double().mean()
-        tried.append((float(loss), run))
-    spent = sum(run.cluster_rounds for _, run in tried)
-    best = min(tried, key=lambda pair: pair[0])[1]
-    if torch.equal(best.assignments[-2], best.assignment):
-        return replace(best, cluster_rounds=spent)
-    run = learn.run(best.assignment, cluster_rounds - spent, last=True)
-    return replace(run, assignments=best.assignments + run.assignments[1:], cluster_rounds=spent + run.cluster_rounds)
+    round = 1
+    current = first_assignment(x, len(starts), seed)
+    history = [current]
+    flows = starts
+    done = 0
+    while done < cluster_rounds:
+        flows = starts
+        parts = _by_cluster(x, current, len(flows))
+        for _ in range(comm_rounds):
+            flows = _communication_round(parts, flows, seed, round, lr, batch, steps, starts)
+            round += 1
+        done += 1
+        after = affine_losses(flows, x).nan_to_num(nan=float("inf")).argmin(-1)
+        history.append(after)
+        if torch.equal(after, current):
+            break
+        current = after
+    return AffineRun(flows, history[-1], tuple(history), done)
 
 
-@dataclass
-class _Learner:
-    """Cluster rounds from any assignment; `round` is the engine's number of a communication round."""
-
-    x: Tensor
-    starts: Tensor
-    seed: int
-    lr: float
-    batch: int
-    comm_rounds: int
-    steps: int
-    round: int
-
-    def draw(self) -> Tensor:
-        """Draw a random assignment, int64 (clients, points)."""
-        clients, count = self.x.shape[:2]
-        rows = []
-        for i in range(clients):
-            generator = Streams(self.seed, self.round, i).torch("assignment")
-            rows.append(torch.randint(len(self.starts), (count,), generator=generator))
-        return torch.stack(rows)
-
-    def run(self, assignment: Tensor, cluster_rounds: int, last: bool = False) -> AffineRun:
-        """Run cluster rounds until no assignment changes; unless `last`, a round that judges the try follows."""
-        history = [assignment]
-        flows = self.starts
-        done = 0
-        while done < cluster_rounds:
-            flows = self.starts
-            parts = _by_cluster(self.x, assignment, len(flows))
-            for _ in range(self.comm_rounds):
-                flows = _communication_round(
-                    parts, flows, self.seed, self.round, self.lr, self.batch, self.steps, self.starts
-                )
-                self.round += 1
-            done += 1
-            after = affine_losses(flows, self.x).nan_to_num(nan=float("inf")).argmin(-1)
-            history.append(after)
-            if torch.equal(after, assignment):
-                # The engine takes one more round to notice.
-                self.round += done < cluster_rounds
-                break
-            assignment = after
-        self.round += not last
-        return AffineRun(flows, history[-1], tuple(history), done)
+def first_assignment(x: Tensor, clusters: int, seed: int) -> Tensor:
+    """Draw a random assignment of points (clients, points, d), int64 (clients, points)."""
+    generators = [Streams(seed, 1, i).torch("assignment") for i in range(len(x))]
+    return torch.stack([torch.randint(clusters, (x.shape[1],), generator=generator) for generator in generators])
 
 
 def _by_cluster(x: Tensor, assignment: Tensor, clusters: int) -> dict[tuple[int, int], Tensor]:

@@ -69,8 +69,6 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
         cluster_rounds=settings["cluster_rounds"],
         comm_rounds=settings["comm_rounds"],
         steps=settings["steps"],
-        tries=settings.get("tries", 1),
-        trial=settings.get("trial", 4),
     )
     purities = [purity(truth.ravel(), a.numpy().ravel()) for a in found.assignments]
     # Once no assignment changes, later rounds keep it.

@@ -42,8 +42,7 @@ RANDOM = "null_random"
 """Names of the baselines; the two encoders are for images only."""
 K_MEANS = (RAW, STANDARDISED, UNTRAINED, PRETRAINED)
 MEAN = "_mean"
-STD = "_std"
-"""Ends of the names of mean and standard deviation over the repeats of a K-means baseline."""
+"""The end of the name of the mean over the repeats of a K-means baseline."""
 
 
 @functools.cache
@@ -53,9 +52,7 @@ def nulls_of(folder: Path, clusters: int) -> dict[str, float]:
 
 
 def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
-    """Return the ACC of each null baseline by name, and mean and deviation over repeats of those by K-means.
-
-    The deviation is that of a sample.
+    """Return the ACC of each null baseline by name, and the mean over repeats of those by K-means.
 
     Args:
         prepared: the set, with labels.
@@ -71,27 +68,25 @@ def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
         found[name] = accuracy(truth, k_means(x, clusters))
         repeats = [accuracy(truth, k_means(x, clusters, repeat)) for repeat in range(1, REPEATS + 1)]
         found[name + MEAN] = statistics.fmean(repeats)
-        found[name + STD] = statistics.stdev(repeats)
     return found
 
 
 def best_null(found: dict[str, float]) -> float:
     """Return the highest null baseline, single draws of K-means; of what `nulls` returns.
 
-    >>> best_null({"null_random": 0.2, "null_raw": 0.5, "null_raw_mean": 0.6, "null_raw_std": 0.1})
+    >>> best_null({"null_random": 0.2, "null_raw": 0.5, "null_raw_mean": 0.6})
     0.5
     """
     return max(value for name, value in found.items() if name in (*K_MEANS, RANDOM))
 
 
-def best_null_mean(found: dict[str, float]) -> tuple[float, float]:
-    """Return mean and deviation of the null baseline with the highest mean; random labels have the deviation 0.
+def best_null_mean(found: dict[str, float]) -> float:
+    """Return the highest mean of a null baseline, of what `nulls` returns.
 
-    >>> best_null_mean({"null_random": 0.2, "null_raw": 0.5, "null_raw_mean": 0.6, "null_raw_std": 0.1})
-    (0.6, 0.1)
+    >>> best_null_mean({"null_random": 0.2, "null_raw": 0.7, "null_raw_mean": 0.6})
+    0.6
     """
-    means = [(found[name + MEAN], found[name + STD]) for name in K_MEANS if name in found]
-    return max([*means, (found[RANDOM], 0.0)])
+    return max([found[RANDOM], *(value for name, value in found.items() if name.endswith(MEAN))])
 
 
 def feature_spaces(prepared: Prepared) -> dict[str, np.ndarray]:

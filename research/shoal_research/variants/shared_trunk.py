@@ -32,7 +32,7 @@ from shoal.data.views.augment import RECIPES, augment
 from shoal.methods.averaging.robust import mean_by
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import LocalSettings, MethodError
-from shoal.methods.contract.declared import MessageForm
+from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.contract.questions import Question
@@ -152,8 +152,11 @@ class SharedUIFCA(Method):
         return form_of(server, samples, self.context)
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
-        """Declare the clusters of the client's points."""
-        return memory_form(self.context.clusters, samples)
+        """Declare the clusters of the client's points, and the cluster round in which they were found."""
+        form = memory_form(self.context.clusters, samples)
+        number = TensorForm((1,), torch.int64, minimum=0)
+        tensors = {**form.tensors, "cluster_round": number}
+        return replace(form, tensors=tensors, optional=tuple(tensors))
 
     def mismatch(self, update: Update) -> str | None:
         """Return the fault of a local cluster without a centre, else None: it could not be judged."""

@@ -71,7 +71,7 @@ class EvenOverFederation(ClusterMethod):
         message = replace(update.message, tensors={**update.message.tensors, SHARES: shares})
         return replace(update, message=message, metrics=metrics)
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of the model's tensors; shares of clusters lie between 0 and 1."""
         form = super().declared(server, client, samples)
         assert form is not None

@@ -24,8 +24,9 @@ from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
 from shoal.methods.ssd.losses import distill_loss
 from shoal.methods.ssd.ssd import SSD, SSDSettings
 from shoal.methods.training.local_steps import LocalSteps, Preparation
-from shoal.methods.training.model_stack import Batch, LocalModel
-from shoal.models.heads import ProjectionNet
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+from shoal.models.heads import Projected, ProjectionNet
+from shoal_research.ssd.decorrelation import decorrelation_term
 from shoal_research.ssd.gradients import gradient_share
 
 
@@ -45,6 +46,12 @@ class FormsSSDSettings(SSDSettings):
         "poster", "direction of the distillation: KL(h || z) as on the poster, or KL(z || h) as in the authors' code"
     )
     stop: bool = setting(False, "stop the gradient of the distillation loss at the projections")
+    decorrelation: float = setting(
+        0.0,
+        "FedDecorr's beta: weight of the squared correlations of the features' dimensions, against their collapse (the "
+        "paper: 0.1)",
+        ge=0,
+    )
     projector: bool = setting(True, "train with a projector; without it, losses are computed on the features")
 
 
@@ -117,6 +124,15 @@ class FormsSSD(SSD):
     def has_subspaces(self) -> bool:
         """Whether each client owns a subspace."""
         return self.regularised or self.settings.form == "hard"
+
+    def loss_of(self, out: Projected, extra: Tensors) -> StepResult:
+        """Return the loss of what the network made of both views, with FedDecorr's term, and its terms."""
+        loss, metrics = super().loss_of(out, extra)
+        beta = self.settings.decorrelation
+        if not beta:
+            return loss, metrics
+        term = decorrelation_term(out.h)
+        return loss + beta * term, {**metrics, "decorrelation": term.detach()}
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""

@@ -19,7 +19,7 @@ from shoal.core.streams import Streams
 from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
 from shoal.methods.contract.declared import FactForm, MessageForm
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.uifca.averaged import FlowMeans
 from shoal.methods.uifca.state import UIFCAState
 from shoal.methods.uifca.uifca import UIFCA, PointClusters, UIFCASettings
@@ -110,7 +110,7 @@ def purity_held(method: UIFCA, server: Server, clients: Clients) -> dict[str, fl
     held = torch.cat(parts)
     if not bool(held.any()):
         return {}
-    return {"purity_held": cluster_scores(found.truth[held].numpy(), found.cluster[held].numpy())["purity"]}
+    return {"purity_held": table_scores(crossed(found.truth[held].numpy(), found.cluster[held].numpy()))["purity"]}
 
 
 def held_out_positions(seed: int, client: Client, share: float) -> Tensor:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shoal.engine.cluster.own_gpu import own_device
 from shoal.engine.messages.wire import Answer, Failed, Request
 from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
@@ -24,7 +23,7 @@ def work(request: Request, device: str, progress: Callable[[], None] = lambda: N
 
     Args:
         request: the request.
-        device: cpu or cuda; with several GPUs each process of a host has its own.
+        device: cpu or cuda, which is the first GPU that this process sees (CUDA_VISIBLE_DEVICES).
         progress: called after each client and each step of an optimiser.
     """
     torch.set_num_threads(1)  # of this Dask thread too, for the same bits on every worker
@@ -38,10 +37,7 @@ def work(request: Request, device: str, progress: Callable[[], None] = lambda: N
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
-        here = own_device(device)
-        if here.startswith("cuda"):
-            torch.cuda.set_device(here)
-        workers[device] = Worker(here, report_progress)
+        workers[device] = Worker("cuda:0" if device == "cuda" else device, report_progress)
         _watch_optimisers()
     return answer_on_host(request, workers[device].handle)
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from shoal.core.errors import FailureCause
+from shoal.core.threads import in_order
 from shoal.data.partition.table import Partition
 from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
 from shoal.engine.messages.fixed_point import form_of_part
-from shoal.engine.messages.read_ahead import read_ahead
 from shoal.engine.messages.wire import Failed, SumPlan
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
@@ -30,7 +30,7 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
 from shoal.methods.contract.base import ClientError, Method, Server, Update
-from shoal.methods.contract.declared import MessageForm, bounded, change_norm, fault, start_norm
+from shoal.methods.contract.declared import MessageForm, bounded, change_norm, fault, start_norm, unfit
 from shoal.methods.contract.message import Message, Tensors
 
 TO_SERVER = "message to the server"
@@ -40,6 +40,11 @@ MAX_UPDATE_RATIO = 100.0
 """Largest accepted change of the model, as a multiple of the round's median change."""
 MAX_ABS_VALUE = 1e12
 """Largest absolute value in a client's tensors for which the method declares no bound of its own."""
+MIN_THREAD_BYTES = 1 << 18
+"""Size of a message from which a thread for it saves more time than it costs."""
+MAX_READ_AHEAD_BYTES = 1 << 30
+"""Most bytes that are read ahead, which bounds the memory of a round with large messages."""
+MAX_THREADS = 4
 MEMORY = "private memory"
 MAX_MEMORY_BYTES = 4096e6
 """Most bytes of private memory that a client may keep."""
@@ -73,12 +78,12 @@ def check_answer(client: int, round: int, update: Update) -> None:
         MessageRefused: names the client, and what is wrong with its answer.
     """
     refuse(client, round, "list of metrics", metrics_fault(update.metrics))
-    refuse(client, round, TO_SERVER, fault(replace(update.message, samples={}), None, MAX_ABS_VALUE))
+    refuse(client, round, TO_SERVER, unfit(update.message, MAX_ABS_VALUE))
     for peer, message in update.peers.items():
-        refuse(client, round, f"message to client {peer}", fault(replace(message, samples={}), None, MAX_ABS_VALUE))
+        refuse(client, round, f"message to client {peer}", unfit(message, MAX_ABS_VALUE))
     if update.memory is not None:
         refuse(client, round, MEMORY, too_large(update.memory))
-        refuse(client, round, MEMORY, fault(Message(update.memory), None, MAX_ABS_VALUE))
+        refuse(client, round, MEMORY, unfit(Message(update.memory), MAX_ABS_VALUE))
 
 
 def too_large(memory: Tensors) -> str | None:
@@ -197,7 +202,7 @@ class RoundInspection:
             StoreError: a stored answer is missing or damaged.
         """
         left = [work for work in self.done if work.client not in self.refused]
-        for work, inspected in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
+        for work, inspected in zip(left, in_order(self.inspect, left, self.threads), strict=True):
             self._inspected.add(work.client)
             if inspected.change is not None:
                 self._changes[work.client] = inspected.change
@@ -230,6 +235,13 @@ class RoundInspection:
         return max((work.bytes_up for work in self.done), default=0)
 
     @property
+    def threads(self) -> int:
+        """Threads that read messages ahead: one for small ones, and so few that large ones fit into memory."""
+        if self.size < MIN_THREAD_BYTES:
+            return 1
+        return max(1, min(MAX_THREADS, MAX_READ_AHEAD_BYTES // self.size))
+
+    @property
     def round(self) -> int:
         """The round."""
         return self.server.round + 1
@@ -250,7 +262,7 @@ class RoundInspection:
             refuse(client, self.round, "list of counts", counts_fault(work, samples))
             update = load_update(self.facts.run, self.round, work)
             form = self.facts.method.declared(self.server, client, samples)
-            if self.plan is not None and form is not None:
+            if self.plan is not None:
                 form = form_of_part(form, self.plan, mean=self.facts.method.averages)
             if self.facts.settings.privacy.clip is not None:
                 # Noise may move a value out of its bounds; moving it back reveals nothing more.
@@ -261,8 +273,6 @@ class RoundInspection:
             self.check_memory(work, samples, update)
         except MessageRefused as error:
             return Inspected(refused=Failed(str(error), error.failure_cause))
-        if form is None:
-            return Inspected(update)
         start = partial(start_norm, tuple(update.message.tensors), form)
         return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
 

@@ -93,11 +93,11 @@ class Evaluate(StateRequest):
 
     Args:
         final: also compute the metrics of the end of a run.
-        parts: number of parts in which workers have predicted all samples (`EvaluateShard`); 0: none have.
+        threads: number of threads that predict batches.
     """
 
     final: bool
-    parts: int = 0
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -114,32 +114,11 @@ class Recalibrate(StateRequest):
 
 
 @dataclass(frozen=True)
-class EvaluateShard(StateRequest):
-    """Predict a part of all samples with the model of a server state, for its evaluation.
-
-    Args:
-        final: see `Evaluate`.
-        part: number of the part.
-        parts: number of parts.
-    """
-
-    final: bool
-    part: int
-    parts: int
-
-
-@dataclass(frozen=True)
 class Assign(StateRequest):
-    """Find the cluster of every sample under a server state.
-
-    Args:
-        judge: also compute how well the clusters are separated, and compare them with null baselines.
-    """
-
-    judge: bool
+    """Find the cluster of every sample under a server state, and judge the clusters."""
 
 
-Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign | ShareKeys
+Request = Train | Evaluate | Recalibrate | Assign | ShareKeys
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -172,7 +151,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The answer to `Evaluate`, `Recalibrate` and `EvaluateShard`.
+    """The answer to `Evaluate` and `Recalibrate`.
 
     Args:
         metrics: of a server state, by name; empty but for `Evaluate`.

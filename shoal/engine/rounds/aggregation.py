@@ -112,10 +112,9 @@ class Aggregation:
         """Return the updates that the method aggregates: those of the clients, or one in place of their sum."""
         updates = self.buffered.rebased(before, inspection.updates())
         method = self.facts.method
-        form = method.declared(before, 0, 0)
-        if inspection.plan is None or form is None:
+        if inspection.plan is None:
             return updates
-        return sum_of_parts(updates, form, inspection.plan, mean=method.averages)
+        return sum_of_parts(updates, method.declared(before, 0, 0), inspection.plan, mean=method.averages)
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:

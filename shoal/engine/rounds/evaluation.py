@@ -1,34 +1,25 @@
-"""The step of the loop that evaluates a server state: one worker, or all of them, each of which predicts a part.
+"""The step of the loop that evaluates a server state, on one worker, or at the sites.
 
-The pass of all samples through the model is the main cost of an evaluation. Batches are the same in any number of
-parts, and a part's file holds exactly the predictions of its batches: the metrics have the same bits.
+The pass of all samples through the model is the main cost of an evaluation. A worker of this machine has as many
+threads for it as there are slots; each batch is the work of one thread, so that the metrics have the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-import torch
-
-from shoal.engine.messages.wire import Answer, Call, Evaluate, Evaluated, EvaluateShard, Failed, Recalibrate
+from shoal.engine.messages.wire import Answer, Call, Evaluate, Evaluated, Failed
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
 from shoal.engine.rounds.site_evaluation import SiteEvaluation
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.codec import save_tensors
+from shoal.engine.store.judged import save_judged
 from shoal.engine.store.memory_index import ClientFiles
-from shoal.engine.store.round_paths import JUDGED, SERVER, RoundPaths
+from shoal.engine.store.round_paths import SERVER, RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
 from shoal.engine.workers.worker_processes import WorkerLost
-
-MIN_PART_SAMPLES = 4096
-"""Smallest part in samples: one worker evaluates fewer samples faster than several do."""
-MIN_PART_SAMPLES_ON_GPU = 65_536
-"""The same on a GPU, which its workers share: 18,000 images took 1.9 s in four parts on an H100, and 0.6 s in one."""
 
 
 @dataclass(frozen=True)
@@ -86,55 +77,24 @@ class EvaluationStep:
         if self.facts.method.evaluation_reads_memory:  # else no memories have to travel
             clients = state.memory_index.clients()
         scratch = RoundPaths(self.facts.run.path, state.round).scratch
-        request = Evaluate(self.facts.run.path, state.round, scratch / SERVER, clients, final)
-        parts = self.parts(final=final)
-        if parts > 1:
-            return self.answer_in_parts(request, parts)
-        answer = self.call(request)
+        answer = self.call(Evaluate(self.facts.run.path, state.round, scratch / SERVER, clients, final, self.threads))
         if isinstance(answer, Evaluated):
-            save_judged(scratch, answer)
+            save_judged(scratch / SERVER, answer.judged)
         return answer
 
     def answer_of_sites(self, state: RoundState, *, final: bool) -> Answer:
         """Have the sites evaluate a state; arguments and errors as of `answer`."""
         sites = SiteEvaluation(self.facts, self.call)
         server = RoundPaths(self.facts.run.path, state.round).scratch / SERVER
-        (server.parent / JUDGED).unlink(missing_ok=True)
         recalibrated = sites.recalibrate(server, state.round, state.memory_index, final=final)
         if not isinstance(recalibrated, Evaluated):
             return recalibrated
-        save_judged(server.parent, recalibrated)
+        save_judged(server, recalibrated.judged)
         return sites.evaluate(server, state.round, state.memory_index, final=final)
 
-    def parts(self, *, final: bool) -> int:
-        """Return the number of parts in which to evaluate; below two, one worker evaluates all samples."""
-        use = self.facts.method.shared_in_evaluation
-        if use == "nothing" or (use == "features" and not final):
+    @property
+    def threads(self) -> int:
+        """The number of threads for an evaluation: the slots of this machine, whose other workers are idle then."""
+        if self.facts.settings.workers.runner != "local" or self.facts.lineage.resolved.device == "cuda":
             return 1
-        samples = len(self.facts.partition.sample) + self.facts.spec.test
-        part_samples = MIN_PART_SAMPLES
-        if self.facts.lineage.resolved.device == "cuda":
-            part_samples = MIN_PART_SAMPLES_ON_GPU
-        return min(self.slots, samples // part_samples)
-
-    def answer_in_parts(self, request: Evaluate, parts: int) -> Answer:
-        """Evaluate with several workers, which share the pass of all samples through the model."""
-        state = request.run, request.round, request.server, request.clients, request.final
-        recalibrated = self.call(Recalibrate(*state))
-        if isinstance(recalibrated, Failed):
-            return recalibrated
-        assert isinstance(recalibrated, Evaluated)
-        (request.server.parent / JUDGED).unlink(missing_ok=True)
-        save_judged(request.server.parent, recalibrated)
-        shards = [EvaluateShard(*state, part, parts) for part in range(parts)]
-        with ThreadPoolExecutor(parts, thread_name_prefix="parts") as threads:
-            answers = list(threads.map(self.call, shards))
-        if failed := next((answer for answer in answers if isinstance(answer, Failed)), None):
-            return failed
-        return self.call(replace(request, parts=parts))
-
-
-def save_judged(folder: Path, answer: Evaluated) -> None:
-    """Write the tensors that replace those of a state in its evaluation to the file beside it, if there are any."""
-    if answer.judged:
-        save_tensors(folder / JUDGED, {name: torch.tensor(array) for name, array in answer.judged.items()})
+        return self.slots

@@ -161,10 +161,7 @@ class Engine:
         else:
             state = RoundState(checkpoint.server, checkpoint.memory_index)
             drop_after(self.run, state.round)
-            for record in self.checkpoints.resume(state.round):
-                self.private.read_back(record)
-            for _ in self.checkpoints.lost - {0}:
-                self.private.past.add_unknown()
+            self.checkpoints.resume(state.round)
         self.private.resume()
         self.sums.resume()
         self.checkpoints.begin_pruning()

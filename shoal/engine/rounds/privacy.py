@@ -54,14 +54,12 @@ class Ledger:
         averaged: whether the server computes the plain weighted mean.
         asked: number of private updates that each client was asked for.
         states: rho of each server state.
-        unknown: number of rounds whose clients are unknown.
     """
 
     noise: float
     averaged: bool = True
     asked: Counter[int] = field(default_factory=Counter)
     states: dict[str, float] = field(default_factory=dict)
-    unknown: int = 0
 
     def ask(self, clients: Iterable[int]) -> None:
         """Account for an update of each of these clients."""
@@ -84,10 +82,6 @@ class Ledger:
         self.ask(clients)
         self.release(f"{len(self.states) + 1}", sizes)
 
-    def add_unknown(self) -> None:
-        """Account for a round whose clients are unknown: every client took part, and the state hides none."""
-        self.unknown += 1
-
     def after(self, clients: Sequence[int], sizes: Sequence[int]) -> Ledger:
         """Return what the ledger would be after one more round; this one stays as it is."""
         later = self.copy()
@@ -101,14 +95,13 @@ class Ledger:
     @property
     def rho_sent(self) -> float:
         """Rho of the messages of the client that was asked most often."""
-        updates = max(self.asked.values(), default=0) + self.unknown
+        updates = max(self.asked.values(), default=0)
         return updates * rho(self.noise) if updates else 0.0  # rho may be infinite
 
     @property
     def rho_mean(self) -> float:
         """Rho of the server states: at most that of the messages, from which the states are computed."""
-        unknown = self.unknown * rho(self.noise) if self.unknown else 0.0
-        return min(self.rho_sent, math.fsum((*self.states.values(), unknown)))
+        return min(self.rho_sent, math.fsum(self.states.values()))
 
     def spent(self, delta: float) -> Spent:
         """Return epsilon so far, for a delta; 0 before the first round."""
@@ -121,7 +114,6 @@ class Ledger:
             "averaged": self.averaged,
             "asked": {str(client): count for client, count in sorted(self.asked.items())},
             "states": dict(sorted(self.states.items())),
-            "unknown": self.unknown,
         }
 
     @classmethod
@@ -133,7 +125,7 @@ class Ledger:
         """
         asked = Counter({int(client): _count(count) for client, count in entries["asked"].items()})
         states = {str(state): _rho(value) for state, value in entries["states"].items()}
-        return cls(_rho(entries["noise"]), bool(entries["averaged"]), asked, states, _count(entries["unknown"]))
+        return cls(_rho(entries["noise"]), bool(entries["averaged"]), asked, states)
 
 
 def rho(noise: float) -> float:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from shoal.core.durable import lock_if_free, private_folder, sync_folder
 from shoal.core.errors import short_text
@@ -59,24 +59,15 @@ class SetLedger:
     Args:
         path: the file.
         name: name of the set.
-        older: ledgers of embeddings of the set, from when these had their own; they count, and are not written.
     """
 
     path: Path
     name: str
-    older: Sequence[SetLedger] = ()
 
     @classmethod
     def from_settings(cls, data: DataSection) -> SetLedger:
         """Return the ledger of a run's data set, in the home folder."""
         name = set_name(data)
-        folder = places.home() / FOLDER
-        names = [unquote(path.stem) for path in sorted(folder.glob("*.json"))]
-        older = [cls._of(other) for other in names if other != name and _origin(other, {}) == name]
-        return replace(cls._of(name), older=older)
-
-    @classmethod
-    def _of(cls, name: str) -> SetLedger:
         return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name)
 
     @contextlib.contextmanager
@@ -111,12 +102,6 @@ class SetLedger:
         Raises:
             StoreError: the file is damaged.
         """
-        entries: dict[str, Ledger] = {}
-        for ledger in self.older:
-            entries |= ledger.runs()
-        return entries | self._written()
-
-    def _written(self) -> dict[str, Ledger]:
         if not self.path.exists():
             return {}
         try:

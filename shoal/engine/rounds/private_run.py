@@ -13,7 +13,6 @@ from shoal.engine.rounds.privacy_ledger import SetLedger, total
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
 
@@ -32,7 +31,6 @@ class PrivateRun:
         privacy: its settings.
         ledger: the ledger of its data set.
         own: entry of this run in the ledger.
-        past: entry that follows from the manifests of closed rounds.
         others: entries of the other runs on the data set.
     """
 
@@ -45,32 +43,19 @@ class PrivateRun:
         self.sizes = sizes if self.privacy.unit == "client" else (1,) * len(sizes)
         self.ledger = SetLedger.from_settings(settings.data)
         self.own = Ledger(self.privacy.noise, settings.aggregation.is_mean)
-        self.past = self.own.copy()
         self.others: list[Ledger] = []
-
-    def read_back(self, record: RoundRecord) -> None:
-        """Add a closed round of this run."""
-        clients = [row.client for row in record.clients]
-        self.past.add(clients, [self.sizes[client] for client in clients])
 
     def resume(self) -> None:
         """Read the run's entry in the ledger, or begin one.
 
         Raises:
-            StoreError: the ledger is damaged, or knows less than the manifests of this run or the runs beside it.
+            StoreError: the ledger is damaged, or knows less than the runs beside it.
         """
-        if self.privacy.clip is None:
-            return
         if not self.privacy.secret:
-            self.own = self.past
             return
         with self.ledger.changing() as runs:
-            has_entry = self.run in runs
             self._read(runs)
-            lost = [run for run in runs_that_know_more(self.ledger.name, runs, places.runs()) if run != self.run]
-            incomplete = any(self.own.asked[client] < count for client, count in self.past.asked.items())
-            if incomplete or (self.past.unknown and not has_entry):
-                lost = [self.run]
+            lost = runs_that_know_more(self.ledger.name, runs, places.runs())
             if lost:
                 raise StoreError(
                     f"the privacy ledger of data set {self.ledger.name!r}, {self.ledger.path}, lacks entries of run "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
@@ -53,13 +53,12 @@ class RoundCheckpoints:
         close_round(self.facts.run, state.round, None)
         return state
 
-    def resume(self, round: int) -> Iterator[RoundRecord]:
-        """Resume after the round of the newest valid checkpoint, and yield the record of every closed round."""
+    def resume(self, round: int) -> None:
+        """Resume after the round of the newest valid checkpoint."""
         self._tell_changes(round)
         for manifest in manifests(self.facts.run, round, self._tell_lost):
             if manifest.record is not None:
                 self.history.add(manifest.record)
-                yield manifest.record
 
     def begin_pruning(self) -> None:
         """Begin to remove old states, but for as many as the settings keep and those from which clients still train."""

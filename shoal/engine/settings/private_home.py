@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("data/store", ".dvc/cache", "runs", "results", "mlflow", "privacy")
-"""The folders of a home in which Shoal, DVC and MLflow keep data and what was made of them."""
 UMASK_VARIABLE = "SHOAL_UMASK"
 """The umask that the user has, for the processes of this one."""
 PRIVATE_UMASK = 0o077
@@ -56,38 +53,11 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def close_folders(home: Path) -> list[str]:
-    """Close the folders of a home that other users can enter.
-
-    Args:
-        home: the home; a folder without a store of data is none, and its folders stay as they are.
-
-    Returns:
-        The names of those that were open and belong to this user.
-    """
-    if not (home / FOLDERS[0]).is_dir():
-        return []
-    make_cache(home)
-    closed = []
-    for name in open_folders(home):
-        with contextlib.suppress(OSError):  # it is another user's, or its file system has no modes
-            mode = stat.S_IMODE((home / name).stat().st_mode)
-            (home / name).chmod(mode & ~_private(_umask()))
-            closed.append(name)
-    return closed
-
-
 def make_cache(root: Path) -> None:
     """Make the cache of a DVC repository, which DVC would make under the umask of the user."""
     if (root / ".dvc").is_dir():
         with contextlib.suppress(OSError):  # it is there, or somewhere else
             (root / ".dvc" / "cache").mkdir(mode=0o700)
-
-
-def open_folders(home: Path) -> list[str]:
-    """Return the names of the folders of a home that other users can open."""
-    present = [name for name in FOLDERS if (home / name).is_dir()]
-    return [name for name in present if (home / name).stat().st_mode & OTHERS]
 
 
 def _private(umask: int) -> int:

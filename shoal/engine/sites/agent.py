@@ -312,7 +312,7 @@ class SiteAgent:
             if isinstance(result, Failed):
                 facts[str(number)] = {"error": self.without_paths(result.error), "cause": result.cause.value}
             else:
-                facts[str(number)] = {"done": result.to_json()}
+                facts[str(number)] = {"done": record_to_json(result)}
                 back |= named([read_file(work / name, result.sha256[name]) for name in result.names - {result.memory}])
         return facts, back
 
@@ -387,7 +387,7 @@ class SiteAgent:
         elif call.do == "evaluate":
             answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
         else:
-            answer = self.worker.handle(Assign(*state, judge=True, site=self.name))
+            answer = self.worker.handle(Assign(*state, site=self.name))
         if isinstance(answer, Failed):
             return answer
         if isinstance(answer, Assigned):

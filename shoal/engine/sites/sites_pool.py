@@ -24,7 +24,6 @@ from shoal.core.errors import FailureCause
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.sets.by_client import OWNER
 from shoal.data.sets.prepared import read_manifest
-from shoal.engine.messages.evaluation_shards import judged_tensors
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -64,6 +63,7 @@ from shoal.engine.store.codec import (
     write_sealed,
 )
 from shoal.engine.store.finished_work import FinishedWork
+from shoal.engine.store.judged import judged_tensors
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
@@ -200,7 +200,7 @@ class SitesPool:
         try:
             if "error" in told:
                 return SiteFailed(site, str(told["error"]), FailureCause(told.get("cause"))).answer
-            done = FinishedWork.from_json(told["done"])
+            done = record_from_json(FinishedWork, told["done"])
             if done.client != client or done.sha256.keys() != done.names or done.peers:
                 raise ValueError("it is not of this client")
             contents = {name: files[done.sha256[name]] for name in done.names - {done.memory}}
@@ -213,7 +213,7 @@ class SitesPool:
         private_folder(paths.work)
         for name, content in contents.items():
             write_atomic(paths.work / name, content, sync=False, mode=PRIVATE)
-        write_sealed(paths.done(client), done.to_json(), sync=False)
+        write_sealed(paths.done(client), record_to_json(done), sync=False)
         return done
 
     # --- judging --------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class SitesPool:
     def judge(self, site: str, facts: RunFacts, request: StateRequest) -> Answer:
         """Have a site judge the part of a server state that its clients may have."""
         own = facts.lineage.sites[site].clients
-        server = load_server(request.server).with_model(judged_tensors(request.server, "cpu"))
+        server = load_server(request.server).with_model(judged_tensors(request.server))
         contents = {"server": server_bytes(facts.method.judged_part(server, own))}
         final = True
         do = "assign"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from shoal.core.records import BadRecord, record_from_json
 from shoal.engine.store.codec import StoreError, file_digest, load_message, read_sealed
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file
 from shoal.engine.store.run_folder import RunFolder
@@ -59,28 +59,15 @@ class FinishedWork:
         memory = set() if self.memory is None else {self.memory}
         return {self.update, *memory, *map(self.peer, self.peers)}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the done-file."""
-        return {**vars(self), "peers": {str(peer): size for peer, size in self.peers.items()}}
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> FinishedWork:
-        """Return the work that a done-file describes.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: an entry is missing, unknown, or of another kind.
-        """
-        return cls(**{**entries, "peers": {int(peer): size for peer, size in entries["peers"].items()}})
-
 
 def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
     """Return a client's finished work in an interrupted round; None if one of its files is missing or damaged."""
     paths = RoundPaths(run.path, round)
     try:
-        done = FinishedWork.from_json(read_sealed(paths.done(client)))
+        done = record_from_json(FinishedWork, read_sealed(paths.done(client)))
         named = done.client == client and done.sha256.keys() == done.names
         whole = named and all(file_digest(paths.work / name) == sha256 for name, sha256 in done.sha256.items())
-    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (StoreError, OSError, BadRecord):
         return None
     return done if whole else None
 

@@ -1,4 +1,4 @@
-"""Read the state of a run that is not trained further: the last round or a named one, complete or refused.
+"""Read the state of a run that is not trained further: its last round, complete or refused.
 
 A resumed run skips a damaged checkpoint and computes its round again (`shoal.engine.store.checkpoint.newest_valid`). A
 reader that did the same would silently answer from an older model.
@@ -6,39 +6,30 @@ reader that did the same would silently answer from an older model.
 
 from __future__ import annotations
 
-from shoal.engine.store.checkpoint import Checkpoint, has_server, load_round, rounds_done
+from shoal.engine.store.checkpoint import Checkpoint, load_round
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunError, RunFolder
 
-MAX_ROUNDS_NAMED = 10
-"""Most rounds that an error names."""
 
-
-def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
-    """Return the state of a round, after comparing every file of it with its digest.
+def read_state(run: RunFolder) -> Checkpoint:
+    """Return the state of the last round, after comparing every file of it with its digest.
 
     Args:
         run: the run's folder.
-        round: the round; None: the last one.
 
     Raises:
-        RunError: no round is finished yet, or the state of the named round is not kept.
+        RunError: no round is finished yet.
         StoreError: a file of the round is missing, truncated, changed, or of another round; the message names the run,
             the file and what to do.
     """
     last = last_round(run)
     if last is None:
         raise RunError(f"run {run.name} has no finished round yet")
-    number = last if round is None else round
-    kept = [done for done in rounds_done(run) if has_server(run, done)]
-    if round is not None and round not in kept:
-        named = ", ".join(map(str, kept[-MAX_ROUNDS_NAMED:])) or "none"
-        raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {named}")
     try:
-        return load_round(run, number)
+        return load_round(run, last)
     except StoreError as error:
         raise StoreError(
-            f"run {run.name}: {error}; `shoal run --resume {run.name}` computes round {number} again"
+            f"run {run.name}: {error}; `shoal run --resume {run.name}` computes round {last} again"
         ) from error
 
 

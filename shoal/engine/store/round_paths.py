@@ -82,10 +82,6 @@ class RoundPaths:
         """The clients at sites whose private updates of the round are accounted for."""
         return self.work / "asked.json"
 
-    def predictions(self, part: int) -> Path:
-        """Return the file of a worker's predictions on a part of all samples."""
-        return self.work / f"predictions-{part}.safetensors"
-
 
 def client_folder(client: int) -> str:
     """Return the folder of a client's memory and inbox, relative to the run's folder.

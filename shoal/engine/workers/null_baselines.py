@@ -21,8 +21,8 @@ from shoal.core.streams import Streams, stream_seed
 from shoal.data.views.augment import normalise
 from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.methods.auto import ENCODER, LAYERS
-from shoal.methods.contract.base import Clients, Evaluation, Method
+from shoal.methods.auto import ENCODER
+from shoal.methods.contract.base import Evaluation, Method
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.features.space import group_variance
 from shoal.methods.scores.baselines import (
@@ -58,14 +58,11 @@ MAX_SPREAD_RATIO = 5
 """Ratio of the largest to the median standard deviation of columns from which they are standardised."""
 
 
-def null_comparison(
-    opened: OpenedRun, clients: Clients, evaluation: Evaluation, assignment: Assignment
-) -> Comparison | None:
+def null_comparison(opened: OpenedRun, evaluation: Evaluation, assignment: Assignment) -> Comparison | None:
     """Return a run's clusters beside null baselines.
 
     Args:
         opened: the run.
-        clients: all of them, with their memories.
         evaluation: the samples.
         assignment: their clusters.
 
@@ -79,7 +76,7 @@ def null_comparison(
     streams = Streams(0)
     order = streams.numpy(PURPOSE).permutation(count)
     rows = torch.from_numpy(np.sort(order[:MAX_SAMPLES]))
-    spaces = null_spaces(opened, clients, evaluation, rows)
+    spaces = null_spaces(opened, evaluation, rows)
     truth = true_labels(evaluation)
     labels = None
     if truth is not None:
@@ -228,12 +225,11 @@ def less_site_means(x: np.ndarray, site: np.ndarray) -> np.ndarray:
     return centred
 
 
-def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> dict[str, np.ndarray]:
+def null_spaces(opened: OpenedRun, evaluation: Evaluation, rows: Tensor) -> dict[str, np.ndarray]:
     """Return the features of some samples in which K-means is a baseline, float32 (n, d) each, by name.
 
     Args:
         opened: the run.
-        clients: all of them, with their memories.
         evaluation: the samples.
         rows: positions among training then test samples, ascending, int64 (n,).
     """
@@ -247,7 +243,7 @@ def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, row
         encoder = encoder.to(opened.device).eval()
         spaces[UNTRAINED] = encoded(lambda part: encoder(normalise(part)), x)
     if is_installed(ENCODER):
-        spaces[ENCODER] = pretrained_features(opened, clients, evaluation, rows, x)
+        spaces[ENCODER] = pretrained_features(opened, x)
     return spaces
 
 
@@ -275,15 +271,8 @@ def encoded(encode: Callable[[Tensor], Tensor], x: Tensor) -> np.ndarray:
     return found
 
 
-def pretrained_features(
-    opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor, x: Tensor
-) -> np.ndarray:
-    """Return the pretrained encoder's features of samples x at positions `rows`: the run's, kept ones, or new ones."""
-    if opened.settings.model.encoder in (ENCODER, LAYERS):
-        own = opened.method.frozen_features(clients, evaluation)
-        if own is not None:
-            found: np.ndarray = own[rows.to(own.device)].float().cpu().numpy()
-            return found
+def pretrained_features(opened: OpenedRun, x: Tensor) -> np.ndarray:
+    """Return the pretrained encoder's features of samples x: kept ones, or new ones."""
     path = encoded_file(opened, x)
     try:
         kept: np.ndarray = load_tensors(path)[0]["features"].numpy()

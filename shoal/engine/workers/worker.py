@@ -17,7 +17,7 @@ from torch import Tensor
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
-from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
+from shoal.core.records import record_to_json
 from shoal.engine.messages.fixed_point import ATTEMPT, FEWEST_SUMMED, encoded
 from shoal.engine.messages.inspection import check_answer
 from shoal.engine.messages.masks import keyed_normal, masked, public_key, secret_key
@@ -27,7 +27,6 @@ from shoal.engine.messages.wire import (
     Assigned,
     Evaluate,
     Evaluated,
-    EvaluateShard,
     Failed,
     Keys,
     Recalibrate,
@@ -52,7 +51,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.site_sums import LayerNeeded, LayerSums, SiteSums
 from shoal.methods.scores.assignment import assignment_of
-from shoal.methods.scores.evaluation import predict_shard, sample_count
+from shoal.methods.scores.evaluation import sample_count
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
 
@@ -88,8 +87,6 @@ class Worker:
                         return self.evaluate(request)
                     case Recalibrate():
                         return self.recalibrate(request)
-                    case EvaluateShard():
-                        return self.evaluate_shard(request)
                     case Assign():
                         return self.assign(request)
         except Exception as error:  # a worker must survive any request
@@ -219,7 +216,7 @@ class Worker:
             sha256={name: save_message(paths.work / name, message) for name, message in messages.items()},
             seconds=time.perf_counter() - began,
         )
-        write_sealed(paths.done(number), done.to_json(), sync=False)
+        write_sealed(paths.done(number), record_to_json(done), sync=False)
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
@@ -232,26 +229,19 @@ class Worker:
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.site:
             return evaluate_at_site(opened, server, clients, evaluation)
-        if request.parts:
-            found = judged_tensors(request.server, self.device)
-            evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device))
-        else:
-            found = opened.method.recalibrate(server, clients, evaluation)
+        evaluation = replace(evaluation, threads=request.threads)
+        found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
         numbers = {name: float(value) for name, value in metrics.items()}
-        judged = {}
-        if not request.parts:
-            judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return Evaluated(numbers, judged)
+        return Evaluated(numbers, {name: tensor.cpu().numpy() for name, tensor in found.items()})
 
     def recalibrate(self, request: Recalibrate) -> Evaluated:
-        """Compute the tensors that replace those of a state in its evaluation."""
+        """Compute, at a site, the tensors that replace those of a state in its evaluation."""
         opened = self.opened(request.run)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
-        if request.site:
-            known = [LayerSums.from_arrays(arrays, self.device) for arrays in request.layers]
-            evaluation = replace(evaluation, at_site=SiteSums(known))
+        known = [LayerSums.from_arrays(arrays, self.device) for arrays in request.layers]
+        evaluation = replace(evaluation, at_site=SiteSums(known))
         try:
             found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
         except LayerNeeded as needed:
@@ -259,21 +249,8 @@ class Worker:
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated(judged=judged)
 
-    def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
-        """Write a part of the predictions that `evaluate` uses to a file of the round's work."""
-        opened = self.opened(request.run)
-        server = load_server(request.server, self.device).with_model(judged_tensors(request.server, self.device))
-        evaluation = opened.evaluation(request.round, final=request.final)
-        predict = opened.method.predictor(server)
-        shared = opened.method.shared_in_evaluation
-        save_shard(request, predict_shard(predict, evaluation, shared, (request.part, request.parts)))
-        return Evaluated()
-
     def assign(self, request: Assign) -> Assigned:
-        """Find every sample's cluster under a server state.
-
-        If asked, also judge their separation, compare them with null baselines, and return features to draw.
-        """
+        """Find every sample's cluster under a server state, judge them, and return features to draw."""
         release_freed_memory()
         opened = self.opened(request.run)
         server = load_server(request.server, self.device)
@@ -284,14 +261,10 @@ class Worker:
             server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
-        score = None
-        comparison = None
-        shown: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-        if request.judge:
-            features = found.feature_rows
-            score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
-            shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
-            comparison = null_comparison(opened, clients, evaluation, found)
+        features = found.feature_rows
+        score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
+        rows, vectors = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
+        comparison = null_comparison(opened, evaluation, found)
         release_freed_memory()  # while the table of clusters is made
         return Assigned(
             found.clusters,
@@ -300,7 +273,8 @@ class Worker:
             _array(found.centres),
             _array(found.distance),
             score,
-            *shown,
+            rows,
+            vectors,
             comparison,
         )
 

@@ -184,10 +184,11 @@ def serve(pipe: Connection, device: str) -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from shoal.engine.settings.hardware import keep_freed_memory
+    from shoal.engine.settings.hardware import keep_freed_memory, one_arena
     from shoal.engine.workers.worker import Worker
 
     torch.set_num_threads(1)
+    one_arena()
     keep_freed_memory()
     if device.startswith("cuda"):
         torch.cuda.set_device(device)

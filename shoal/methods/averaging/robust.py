@@ -49,11 +49,6 @@ class RobustMean(WeightedMean):
             self._weights.append(weight)
             self.weight += weight
 
-    def add_all(self, counted: Iterable[tuple[Mapping[str, Tensor], float]]) -> None:
-        """Add several clients' tensors and weights in order."""
-        for tensors, weight in counted:
-            self.add(tensors, weight)
-
     def mean(self) -> Tensors:
         """Return the aggregate, in the dtypes of the tensors that were added.
 
@@ -66,7 +61,8 @@ class RobustMean(WeightedMean):
         if self._settings.rule in ("median", "trimmed_mean"):
             return self._middle(rows)
         mean = WeightedMean()
-        mean.add_all((rows[k], self._weights[k]) for k in self._selected(rows))
+        for k in self._selected(rows):
+            mean.add(rows[k], self._weights[k])
         return mean.mean()
 
     def _middle(self, rows: Sequence[Tensors]) -> Tensors:
@@ -181,7 +177,8 @@ def aggregated(
         ValueError: see `WeightedMean`.
     """
     mean = mean_by(settings, start)
-    mean.add_all((update.message.tensors, float(update.message.facts["n"])) for update in updates)
+    for update in updates:
+        mean.add(update.message.tensors, float(update.message.facts["n"]))
     return mean.mean()
 
 

@@ -97,7 +97,6 @@ class CFCL(GradientMethod):
     averages_parts = True
     of_the_server = ("step",)
     evaluation_reads_memory = False
-    shared_in_evaluation = "features"
     considered = 200
     """Number of samples that a sender considers for a pull by importance; a uniform pull considers all."""
     heat = (1.0, 5.0)

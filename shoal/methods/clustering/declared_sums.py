@@ -183,22 +183,18 @@ def check_spread(sums: Tensor, counts: Tensor, costs: Tensor, centres: Tensor) -
     return f"start {k} costs {costs[k]:g}, expected at least {low[k]:g} by its sums"
 
 
-def check_largest_costs(
-    costs: Tensor, centres: Tensor, limits: ClientLimits, prices: Tensor | None = None
-) -> str | None:
+def check_largest_costs(costs: Tensor, centres: Tensor, limits: ClientLimits) -> str | None:
     """Return the fault of costs that are too high for the client's moments, else None.
 
     Samples cost at most what they would if all belonged to one centre.
 
     Args:
-        costs: sums of squared distances to the nearest centre, less its price, (s,).
+        costs: sums of squared distances to the nearest centre, (s,).
         centres: (s, c, d).
         limits: of the client.
-        prices: of the clusters, (s, c); None: they have none.
     """
     norms = centres.square().sum(2).sqrt()
-    of_one = (math.sqrt(limits.energy) + math.sqrt(limits.samples) * norms).square()
-    high = (of_one if prices is None else of_one - limits.samples * prices).amin(1)
+    high = (math.sqrt(limits.energy) + math.sqrt(limits.samples) * norms).square().amin(1)
     wrong = costs > high + ROUNDING * (1 + high.abs())
     if not bool(wrong.any()):
         return None
@@ -275,34 +271,6 @@ def check_affinities(message: Message, *, samples: int) -> str | None:
     return None
 
 
-def check_soft_iteration(
-    message: Message, *, centres: Tensor, prices: Tensor, softness: float, limits: ClientLimits
-) -> str | None:
-    """Return the fault of the sums of an iteration with prices, else None.
-
-    Args:
-        message: with `sums`, `counts`, `products` and `value`.
-        centres: (s, c, d), under which they were taken.
-        prices: (s, c).
-        softness: see `soft_sums`.
-        limits: of the client.
-    """
-    sums, counts, value = (message.tensors[name].cpu() for name in ("sums", "counts", "value"))
-    centres = centres.cpu().double()
-    prices = prices.cpu().double()
-    # What samples pay is their squared distance, less a price and their entropy, which is log c at most.
-    hidden = (limits.samples - counts.sum(1)).clamp_min(0) * prices.amax(1).clamp_min(0)
-    entropy = softness * limits.samples * math.log(counts.shape[1])
-    costs = value + (prices * counts).sum(1) + hidden + entropy
-    return (
-        products_fault(message)
-        or check_counts("counts", counts, limits, whole=False)
-        or check_means(sums, counts, limits)
-        or check_spread(sums, counts, costs, centres)
-        or check_largest_costs(value, centres, limits, prices)
-    )
-
-
 def check_costs(costs: Tensor, centres: Tensor, samples: int) -> str | None:
     """Return the fault of costs of starts that no samples can have together, by the triangle inequality, else None.
 
@@ -325,18 +293,3 @@ def check_costs(costs: Tensor, centres: Tensor, samples: int) -> str | None:
         f"tensor 'inertia' holds {costs[start]:g} for start {start}, expected at most {most[start]:g} beside the "
         f"{costs[cheapest]:g} of start {cheapest}"
     )
-
-
-def products_fault(message: Message) -> str | None:
-    """Return the fault of the products of weights, else None.
-
-    Weights are 0 or more and sum to 1, so that a row of their products sums to the cluster's weight at most. With such
-    products the server's Newton step has a solution, whatever a client sent.
-    """
-    products = message.tensors["products"]
-    counts = message.tensors["counts"]
-    slack = ROUNDING * (1 + counts)
-    too_large = bool((products.sum(2) > counts + slack).any())
-    if too_large or bool(((products - products.mT).abs() > slack[..., None]).any()):
-        return "tensor 'products' does not hold products of the weights that 'counts' sums"
-    return None

@@ -43,7 +43,7 @@ from shoal.methods.contract.context import (
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
+from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
 from shoal.methods.contract.questions import Question
 from shoal.methods.contract.site_sums import SiteSums
 from shoal.models.encoders import OF_KIND, encoders_for
@@ -214,8 +214,8 @@ class Evaluation:
         batch: number of samples in a forward pass.
         recalibrate: about how many training samples give BatchNorm's statistics before an averaged network is judged;
             0: it is judged with the averaged statistics.
-        shard_predictions: yields the predictions that workers made shard by shard, in order (see
-            `Method.shared_in_evaluation`); None: the method makes all predictions itself.
+        threads: number of threads that predict batches.
+        shard_predictions: yields the method's predictions for all samples, in order; None: its predictor makes them.
         at_site: collects what a site sends of an evaluation of its own samples; None: all samples are here.
     """
 
@@ -225,6 +225,7 @@ class Evaluation:
     final: bool = False
     batch: int = 512
     recalibrate: int = 0
+    threads: int = 1
     shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
     at_site: SiteSums | None = None
 
@@ -274,13 +275,11 @@ class Method(ABC):
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
-        local_options: which of `local.steps`, `local.proximal` and `local.decorrelation` apply to its local work.
+        local_options: which of `local.steps` and `local.proximal` apply to its local work.
         encoder: what it does with the network that `model.encoder` names: `trained` by clients, from random or
             pretrained weights; `frozen`; or `none`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
-        shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
-            make shard by shard: `clusters` (`evaluate_predictor`) or `features` (`evaluate_features`, at the end).
 
     Class attributes that the tests of all methods check:
         trains: whether a client's work is gradient steps, with their mean `loss` among its metrics.
@@ -314,7 +313,6 @@ class Method(ABC):
     local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
-    shared_in_evaluation: ClassVar[Shared] = "nothing"
 
     @classmethod
     def loss_note(cls, settings: Any, rounds: int) -> str:
@@ -354,11 +352,6 @@ class Method(ABC):
             raise MethodError(
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
-            )
-        if context.local.decorrelation and "decorrelation" not in self.local_options:
-            raise MethodError(
-                f"local.decorrelation is of the features of two views, and method {self.name!r} trains on none: set "
-                "local.decorrelation=0"
             )
         self._check_encoder(context)
         self.settings = settings
@@ -471,20 +464,22 @@ class Method(ABC):
                 outcomes.append(error)
         return outcomes
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of a client's message to the server in the next round.
 
-        A client whose message does not have the form is left out of the round. By default a method that `averages`
-        gets the form of the model's tensors and of the fact `n`; for others it is None, and the message only has to be
-        finite.
+        A client whose message does not have the form is left out of the round. The default is for a method that
+        `averages`: the form of the model's tensors and of the fact `n`.
 
         Args:
             server: the state before the round.
             client: the client's id.
             samples: number of training samples of the client.
+
+        Raises:
+            MethodError: the method averages no models, and does not say it.
         """
         if not self.averages:
-            return None
+            raise MethodError(f"method {self.name!r} does not say what its clients send: give it a `declared`")
         if self._model_forms is None or self._model_forms[0] is not server:  # the same for every client of a round
             self._model_forms = (server, forms_like(server.model))
         return MessageForm(self._model_forms[1], {"n": exactly(samples)})
@@ -586,14 +581,6 @@ class Method(ABC):
         Raises:
             MethodError: samples have no cluster: each client keeps its own model, the number of clusters is not known,
                 or the method learns from labels.
-        """
-        return None
-
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the first group of layers of the frozen `model.encoder` makes of all samples judged, (n, d).
-
-        Returns:
-            None, the default: the method has no frozen encoder, or keeps no such features.
         """
         return None
 

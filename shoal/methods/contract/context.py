@@ -54,12 +54,6 @@ class LocalSettings:
     proximal: float = setting(
         0.0, "FedProx's mu: weight of half the squared distance from the model that the round began with", ge=0
     )
-    decorrelation: float = setting(
-        0.0,
-        "FedDecorr's beta: weight of the squared correlations of the features' dimensions, against their collapse (the "
-        "paper: 0.1)",
-        ge=0,
-    )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ too, so that one update can be compared with those of the other clients.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.blocks import blocks
 from shoal.methods.contract.message import Message, Tensors
 
 NEVER_NEGATIVE = ("running_var", "num_batches_tracked")
 """Endings of the names of BatchNorm's tensors that are variances or counts."""
-MAX_FACTS = 10_000
-"""Names of tensors or facts in a message, and values of a fact without a declared form."""
-MAX_DEPTH = 20
-"""Levels of lists in lists of a fact without a declared form."""
+MAX_NAMES = 10_000
+"""Names of tensors or facts in a message."""
 MAX_CHARACTERS = 1_000
-"""Characters of a word in such a fact, or of a name."""
+"""Characters of a name."""
 UNBOUNDED = (-math.inf, math.inf)
 MIN_INT64 = -(2**63)
 MAX_INT64 = 2**63 - 1
@@ -117,41 +115,53 @@ def forms_like(tensors: Tensors) -> dict[str, TensorForm]:
     }
 
 
-def fault(message: Message, form: MessageForm | None, largest: float = math.inf) -> str | None:
+def fault(message: Message, form: MessageForm, largest: float = math.inf) -> str | None:
     """Return the first fault of a message, as the end of a sentence; None: it has none.
 
     Args:
         message: as a client sent it; nothing in it is trusted.
-        form: the declared form; None: its method declares none, and only finite numbers and few facts are asked for.
+        form: the declared form.
         largest: bound of the absolute value of floating-point numbers whose form has none.
     """
     return next(_faults(message, form, largest), None)
 
 
-def _faults(message: Message, form: MessageForm | None, largest: float) -> Iterator[str]:
+def unfit(message: Message, largest: float = math.inf) -> str | None:
+    """Return why no form allows a message, raw samples aside; None: one may. Arguments as of `fault`."""
+    return next(_unfit(message, largest), None)
+
+
+def _unfit(message: Message, largest: float) -> Iterator[str]:
+    """Yield the faults of names, of tensors that are not finite, and of facts that are no JSON."""
+    yield from _bad_names("tensor", message.tensors)
+    yield from _bad_names("fact", message.facts)
+    for name, tensor in message.tensors.items():
+        yield from _tensor_faults(name, tensor, None, largest)
+    for name, value in message.facts.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            yield f"fact {name!r} is {short(value)}, expected finite numbers or words"
+
+
+def _faults(message: Message, form: MessageForm, largest: float) -> Iterator[str]:
     """Yield the faults of a message; after the first one, those that follow are not to be relied on."""
     yield from _name_faults("tensor", message.tensors, form)
     yield from _name_faults("fact", message.facts, form)
     for name, tensor in message.tensors.items():
-        declared = form.tensors.get(name) if form else None
-        yield from _tensor_faults(name, tensor, declared, largest)
+        yield from _tensor_faults(name, tensor, form.tensors.get(name), largest)
     for name, value in message.facts.items():
-        if form is None:
-            yield from _loose_fact_faults(name, value)
-        else:
-            yield from _fact_faults(name, value, form.facts[name])
+        yield from _fact_faults(name, value, form.facts[name])
     for name, index in message.samples.items():
         yield from _samples_faults(name, index, form)
-    if form is not None and form.rule is not None:
+    if form.rule is not None:
         wrong = form.rule(message)
         if wrong is not None:
             yield wrong
 
 
-def bounded(message: Message, form: MessageForm | None) -> Message:
+def bounded(message: Message, form: MessageForm) -> Message:
     """Return a message whose floating-point values are within the bounds that its form declares."""
-    if form is None:
-        return message
     tensors = dict(message.tensors)
     for name, declared in form.tensors.items():
         if name in tensors and tensors[name].is_floating_point() and (declared.minimum, declared.maximum) != UNBOUNDED:
@@ -175,19 +185,10 @@ def change_norm(message: Message, form: MessageForm) -> float:
             continue
         start = declared.start.to(tensor.device)
         if start.dim() > tensor.dim():  # a stack of models to start from
-            squares += min(_squared_distance(tensor, model) for model in start)
+            squares += min(float(torch.linalg.vector_norm(tensor - model)) for model in start) ** 2
         else:
-            squares += _squared_distance(tensor, start)
+            squares += float(torch.linalg.vector_norm(tensor - start)) ** 2
     return math.sqrt(squares)
-
-
-def _squared_distance(left: Tensor, right: Tensor) -> float:
-    """Return the squared distance of two tensors of one shape; on a device the host waits for it once."""
-    norms = [torch.linalg.vector_norm(a - b) for a, b in blocks(left, right)]
-    if len(norms) == 1:
-        norm = float(norms[0])
-        return norm * norm
-    return float(torch.stack(norms).double().square().sum())
 
 
 def start_norm(names: Iterable[str], form: MessageForm) -> float:
@@ -201,11 +202,9 @@ def start_norm(names: Iterable[str], form: MessageForm) -> float:
     return math.sqrt(squares)
 
 
-def _name_faults(what: str, values: Mapping[Any, Any], form: MessageForm | None) -> Iterator[str]:
+def _name_faults(what: str, values: Mapping[Any, Any], form: MessageForm) -> Iterator[str]:
     """Yield the faults of a message's names, then missing and undeclared ones."""
     yield from _bad_names(what, values)
-    if form is None:
-        return
     declared: Mapping[str, Any] = {"tensor": form.tensors, "fact": form.facts}[what]
     for name in declared:
         if name not in values and name not in form.optional:
@@ -218,8 +217,8 @@ def _name_faults(what: str, values: Mapping[Any, Any], form: MessageForm | None)
 
 def _bad_names(what: str, values: Mapping[Any, Any]) -> Iterator[str]:
     """Yield the faults of names that no message may have, or of too many."""
-    if len(values) > MAX_FACTS:
-        yield f"it holds {len(values):,} {what}s, expected at most {MAX_FACTS:,}"
+    if len(values) > MAX_NAMES:
+        yield f"it holds {len(values):,} {what}s, expected at most {MAX_NAMES:,}"
     for name in values:
         if not isinstance(name, str):
             yield f"{what} {short(name)} has no name"
@@ -290,40 +289,8 @@ def _number_faults(name: str, value: Any, form: FactForm) -> Iterator[str]:
         yield f"fact {name!r} is {short(value)}, expected a whole number from {MIN_INT64} to {MAX_INT64}"
 
 
-def _loose_fact_faults(name: str, value: Any) -> Iterator[str]:
-    """Yield the faults of a fact without a declared form: numbers, words and lists of them, finite and not too many."""
-    remaining: list[tuple[Any, int]] = [(value, 0)]
-    count = 0
-    while remaining:
-        current, depth = remaining.pop()
-        count += 1
-        if count > MAX_FACTS:
-            yield f"fact {name!r} holds more than {MAX_FACTS:,} values"
-        if depth > MAX_DEPTH:
-            yield f"fact {name!r} holds lists in lists, more than {MAX_DEPTH} deep"
-        if isinstance(current, Mapping):
-            remaining.extend((inner, depth + 1) for pair in current.items() for inner in pair)
-        elif isinstance(current, list | tuple):
-            remaining.extend((inner, depth + 1) for inner in current)
-        elif found := _loose_value_fault(current):
-            yield f"fact {name!r} holds {found}"
-
-
-def _loose_value_fault(value: Any) -> str | None:
-    """Return the fault of one value of such a fact."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value}, expected finite numbers"
-    if isinstance(value, int) and not fits(value):
-        return f"{short(value)}, expected whole numbers from {MIN_INT64} to {MAX_INT64}"
-    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
-        return f"a word of {len(value):,} characters, expected at most {MAX_CHARACTERS:,}"
-    if value is not None and not isinstance(value, bool | int | float | str):
-        return f"a {type(value).__name__}, expected numbers or words"
-    return None
-
-
-def _samples_faults(name: str, index: Any, form: MessageForm | None) -> Iterator[str]:
-    if form is None or name not in form.samples:
+def _samples_faults(name: str, index: Any, form: MessageForm) -> Iterator[str]:
+    if name not in form.samples:
         yield f"it holds samples {str(name)[:80]!r} that its method does not declare"
     elif not isinstance(index, Tensor) or index.dtype != torch.int64 or index.dim() != 1:
         yield f"samples {name!r} are not a list of indices (int64)"

@@ -6,7 +6,7 @@ Symbols in shapes: n samples, c clusters, d features.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -20,10 +20,6 @@ class Prediction(NamedTuple):
     cluster: Tensor
     soft: Tensor
     embedding: Tensor
-
-
-Shared = Literal["nothing", "clusters", "features"]
-"""The part of the predictions for all samples that an evaluation uses; workers may make it shard by shard."""
 
 
 class ShardPredictions(NamedTuple):

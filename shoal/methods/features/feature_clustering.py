@@ -293,7 +293,7 @@ class FeatureClustering(Method):
             return Message(server.model, facts)
         return Message({name: t for name, t in server.model.items() if name not in OF_COLUMNS}, facts)
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of moments, of local centres, or of the sums of an iteration; with noise without bounds."""
         form = self.exact_form(server, client, samples)
         if not self.private:
@@ -828,10 +828,6 @@ class FeatureClustering(Method):
             rows = clipped(rows, self.row_length(message.tensors))
         affine = not (self.private or self.settings.directions or SPECTRAL in message.tensors)
         return SummedRows(rows.double().cpu(), self.settings.measured and affine)
-
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the last layer of the frozen encoder makes of all samples; None without an encoder."""
-        return self.source.of_first_layers(clients, evaluation)
 
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
         """Yield the clusters of all samples, and of those that judge features also their vectors."""

@@ -29,10 +29,9 @@ from shoal.methods.features.space import MEAN, OFFSET_MEAN, PROJECTION, among_la
 from shoal.methods.scores.evaluation import samples_at
 
 FEATURES = "features"
-"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images. Once there are components: only
-the features of the first group of its layers, among which null baselines cluster."""
+"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images."""
 PROJECTED = "projected"
-"""In a client's memory, with an encoder and components: (n, k) float64, its vectors projected onto these."""
+"""In its place once there are components: (n, k) float64, its vectors projected onto these."""
 SITE_MEAN = "site_mean"
 """In a client's memory: (d,) float64, the mean of its vectors."""
 SITE_OFFSET = "site_offset"
@@ -134,8 +133,7 @@ class VectorSource:
         self.representation = representation
         self.drawn_columns = drawn_columns
         self._kept: Tensor | None = None
-        self._test_features: Tensor | None = None
-        """The vectors of all images, and of the test part before they are projected: the same in every evaluation."""
+        """The vectors of all images: the same in every evaluation."""
 
     @property
     def encoder(self) -> nn.Module | None:
@@ -199,7 +197,7 @@ class VectorSource:
             raise ClientError(f"client {client.id} has no training samples to cluster")
         if self.encoder is None:
             return lambda positions: finite(self.of(client.train.x(positions)), client), None
-        if FEATURES in client.memory and PROJECTED not in client.memory:
+        if FEATURES in client.memory:
             features = client.memory[FEATURES].to(self.context.device)
             return lambda positions: features[positions], None
         positions = torch.arange(len(client.train), device=client.train.index.device)
@@ -225,11 +223,9 @@ class VectorSource:
         site_mean = self.site_mean(vectors, client) if self.centre_sites else None
         if self.encoder is None or PROJECTION not in space:
             return lambda positions: projected(vectors(positions), space, site_mean), memory
-        parts = [vectors(part) for part in parts_of(client)]
-        made = torch.cat([projected(part, space, site_mean) for part in parts])
-        first = torch.cat([part[:, : self.first_layers] for part in parts])
-        memory = {**client.memory, FEATURES: first.cpu(), PROJECTED: made.cpu()}
-        return lambda positions: made[positions], memory
+        made = torch.cat([projected(vectors(part), space, site_mean) for part in parts_of(client)])
+        others = {name: tensor for name, tensor in client.memory.items() if name != FEATURES}
+        return lambda positions: made[positions], {**others, PROJECTED: made.cpu()}
 
     def site_mean(self, vectors: Rows, client: Client) -> Tensor:
         """Return the mean of a client's vectors (d,), float64."""
@@ -284,57 +280,23 @@ class VectorSource:
             tests = self.test_features(evaluation)
             if PROJECTION in space:
                 tests = projected(tests, space)
-            self._kept = self.of_all(clients, evaluation, lambda client: self._kept_by(client, space), tests)
+            trained = len(evaluation.train)
+            rows = tests.new_empty(trained + len(tests), tests.shape[1])
+            for client in clients:
+                if len(client.train):
+                    places = torch.searchsorted(evaluation.train.index, client.train.index)
+                    own = self.own_projected(client, space) if PROJECTION in space else self.own(client)
+                    rows[places] = own[0](torch.arange(len(client.train))).to(rows)
+            rows[trained:] = tests
+            self._kept = rows
         return self._kept
 
-    def _kept_by(self, client: Client, space: Tensors) -> Rows:
-        return self.own_projected(client, space)[0] if PROJECTION in space else self.own(client)[0]
-
-    def of_first_layers(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the first group of the frozen encoder's layers makes of all samples, training then test.
-
-        Returns:
-            (n, `first_layers`), float32; None without an encoder.
-        """
-        if self.encoder is None:
-            return None
-        width = self.first_layers
-
-        def of_client(client: Client) -> Rows:
-            if FEATURES in client.memory:
-                return lambda positions: client.memory[FEATURES][positions.cpu(), :width]
-            return lambda positions: self.own(client)[0](positions)[:, :width]
-
-        return self.of_all(clients, evaluation, of_client, self.test_features(evaluation)[:, :width])
-
     def test_features(self, evaluation: Evaluation) -> Tensor:
-        """Return what the frozen encoder makes of the test part, (n, d), made once a worker."""
-        if self._test_features is None:
-            tests = evaluation.data.test_x
-            parts = torch.arange(len(tests)).split(ENCODED_ROWS)
-            made = [self.of(evaluation.data.computable(tests[part])) for part in parts if len(part)]
-            self._test_features = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
-        return self._test_features
-
-    def of_all(
-        self, clients: Clients, evaluation: Evaluation, of_client: Callable[[Client], Rows], tests: Tensor
-    ) -> Tensor:
-        """Return a row for each sample, training then test (n, k), of the type of those of the test part.
-
-        Args:
-            clients: all of them, with their memories.
-            evaluation: the samples.
-            of_client: returns the rows of a client's training samples.
-            tests: the rows of the test part.
-        """
-        trained = len(evaluation.train)
-        rows = tests.new_empty(trained + len(tests), tests.shape[1])
-        for client in clients:
-            if len(client.train):
-                places = torch.searchsorted(evaluation.train.index, client.train.index)
-                rows[places] = of_client(client)(torch.arange(len(client.train))).to(rows)
-        rows[trained:] = tests
-        return rows
+        """Return what the frozen encoder makes of the test part, (n, d)."""
+        tests = evaluation.data.test_x
+        parts = torch.arange(len(tests)).split(ENCODED_ROWS)
+        made = [self.of(evaluation.data.computable(tests[part])) for part in parts if len(part)]
+        return torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
 
     def site_means(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Rows | None:
         """Return the mean that each sample loses, by position; None: none loses its site's.

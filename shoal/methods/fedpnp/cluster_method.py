@@ -29,7 +29,6 @@ class ClusterMethod(AveragedNetwork):
     """Temperature of the instance-level contrastive loss."""
     tau_cluster = 1.0
     """Temperature of the cluster-level contrastive loss."""
-    shared_in_evaluation = "clusters"
 
     def build(self) -> nn.Module:
         """Build encoder, instance head and cluster head."""

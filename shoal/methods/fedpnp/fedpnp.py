@@ -28,7 +28,6 @@ from shoal.methods.training.local import as_low_input, load
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ClusterNet
-from shoal.models.network_copies import state_of
 
 PAST = "past"
 """The companion of a client that has taken part before: its own network as its previous round left it."""
@@ -137,7 +136,7 @@ class FedPNP(ClusterMethod):
         if not client.memory:
             return None
         past: ClusterNet = self.network()
-        load(past, {**state_of(past), **client.memory})
+        load(past, {**past.state_dict(), **client.memory})
         return past.eval().requires_grad_(False)
 
     def _settling(self, client: Client) -> Preparation:

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
+from shoal.data.views.augment import two_views
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
@@ -30,7 +31,7 @@ from shoal.methods.contract.prediction import Prediction
 from shoal.methods.contract.questions import Question
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.scores.evaluation import evaluate_predictor
-from shoal.methods.training.local import as_input, batches, build_optimiser, load, seeded, view_recipe, views, weights
+from shoal.methods.training.local import as_input, batches, build_optimiser, load, seeded, view_recipe, weights
 from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
 from shoal.methods.training.steps import run_steps
 from shoal.models.heads import ByolNet
@@ -120,7 +121,6 @@ class NCC(Method):
     kinds = ("image", "vector", "series")
     encoder = "trained"
     judges_features = True
-    shared_in_evaluation = "clusters"
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
     local_defaults = LocalSettings(batch=512, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)
 
@@ -280,7 +280,7 @@ class _Training:
         rate = self.base_lr * lr_factor(min(self.steps_done / self.steps, 1.0), s.warmup)
         for group, multiple in zip(self.optimiser.param_groups, (1.0, s.predictor_lr), strict=True):
             group["lr"] = rate * multiple
-        x = views(self.client.train, positions, self.recipe, self.view_draws)
+        x = as_input(two_views(self.client.train.x(positions), self.recipe, self.view_draws))
         with self.context.autocast():
             z = self.network(x).z
             noise = torch.randn(z.shape, device=z.device, generator=self.noise_draws)

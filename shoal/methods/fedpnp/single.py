@@ -44,7 +44,7 @@ class Single(TwoViewMethod):
     title = "Single-training"
     question = Question.REFERENCES
     about = "SimCLR on each client alone."
-    local_options = ("steps", "decorrelation")  # the server sends no model that a client could stay near
+    local_options = ("steps",)  # the server sends no model that a client could stay near
     Settings = SingleSettings
     settings: SingleSettings
     judges_features = True

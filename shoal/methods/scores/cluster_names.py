@@ -2,10 +2,9 @@
 
 A model numbers its clusters as it pleases. Here each new cluster gets the name of the old cluster that it continues, by
 the samples that are in both; names are whole numbers, and a name is never given to another cluster. The pairs are those
-with the largest sum of Jaccard indices (Kuhn 1955). Clusters that share no sample with any other are paired by their
-centres.
+with the largest sum of Jaccard indices (Kuhn 1955).
 
-Symbols in shapes: a old clusters, b new clusters, d features.
+Symbols in shapes: a old clusters, b new clusters.
 """
 
 from __future__ import annotations
@@ -63,13 +62,11 @@ class OldClusters:
         names: of each.
         sizes: samples of each.
         next_name: the smallest number that no cluster ever had.
-        centres: float (a, d); None where clusters have none.
     """
 
     names: tuple[int, ...]
     sizes: tuple[int, ...]
     next_name: int
-    centres: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -87,19 +84,15 @@ class NamedClusters:
     changes: tuple[ClusterChange, ...]
 
 
-def name_clusters(
-    old: OldClusters, shared: np.ndarray, sizes: Sequence[int], centres: np.ndarray | None = None
-) -> NamedClusters:
+def name_clusters(old: OldClusters, shared: np.ndarray, sizes: Sequence[int]) -> NamedClusters:
     """Name new clusters after the old ones that they continue.
 
     Args:
         old: the old clusters.
         shared: number of samples that are in old cluster i and in new cluster j, int (a, b).
         sizes: samples of each new cluster, those included that no old cluster has.
-        centres: of the new clusters, float (b, d), in the same space as the old ones; None where they have none.
     """
     continued = _pairs(shared)
-    continued |= _pairs_by_centres(old, shared, centres, set(continued), set(continued.values()))
     continued |= _empty_pairs(old.sizes, sizes, continued)
     names = []
     next_name = old.next_name
@@ -120,22 +113,6 @@ def _pairs(shared: np.ndarray) -> dict[int, int]:
     jaccard = shared / np.maximum(union, 1)
     rows, columns = linear_sum_assignment(jaccard, maximize=True)
     return {int(j): int(i) for i, j in zip(rows, columns, strict=True) if jaccard[i, j] >= KEEP}
-
-
-def _pairs_by_centres(
-    old: OldClusters, shared: np.ndarray, centres: np.ndarray | None, new_done: set[int], old_done: set[int]
-) -> dict[int, int]:
-    """Return pairs of clusters without shared samples of which each centre is the nearest to the other."""
-    if centres is None or old.centres is None or old.centres.shape[1:] != centres.shape[1:]:
-        return {}
-    distance = np.linalg.norm(old.centres[:, None] - centres[None], axis=2)
-    pairs = {}
-    for i in np.flatnonzero(shared.sum(1) == 0):
-        j = int(distance[i].argmin())
-        is_free = j not in new_done and int(i) not in old_done and shared[:, j].sum() == 0
-        if is_free and int(distance[:, j].argmin()) == i:
-            pairs[j] = int(i)
-    return pairs
 
 
 def _empty_pairs(old_sizes: Sequence[int], sizes: Sequence[int], continued: dict[int, int]) -> dict[int, int]:

@@ -163,11 +163,6 @@ def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
     return table_ari(crossed(truth, cluster))
 
 
-def cluster_scores(truth: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
-    """Return `table_scores` of two arrays; see `crossed`."""
-    return table_scores(crossed(truth, cluster))
-
-
 def cluster_balance(sizes: np.ndarray) -> float:
     """Return the entropy of cluster sizes over log c: 1 for c equally full clusters, 0 where one has all samples.
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.threads import in_order
 from shoal.data.views.array_views import ArrayRecipe
 from shoal.data.views.augment import AnyRecipe, two_views
-from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.contract.context import Context
-from shoal.methods.contract.prediction import Prediction, ShardPredictions, Shared
+from shoal.methods.contract.prediction import Prediction, ShardPredictions
 from shoal.methods.scores.clustering import cluster_balance, label_table, table_scores
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
@@ -52,7 +52,7 @@ def evaluate_predictor(
     if evaluation.shard_predictions is not None:
         shards = evaluation.shard_predictions()
     else:
-        shards = predict_shard(predict, evaluation, "clusters")
+        shards = predictions_of(predict, evaluation, features=False)
     predictions = joined(shards, sample_count(evaluation), 0 if judged is None else len(judged.every))
     metrics = cluster_metrics(predictions.cluster.numpy(), predictions.columns, evaluation)
     if judged is not None:
@@ -82,10 +82,7 @@ def evaluate_features(
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    if evaluation.shard_predictions is not None:
-        shards = evaluation.shard_predictions()
-    else:
-        shards = predict_shard(features_only(embed), evaluation, "features")
+    shards = predictions_of(features_only(embed), evaluation, features=True)
     h = joined(shards, sample_count(evaluation), sample_count(evaluation)).embedding
     metrics = {}
     if clusters is not None:
@@ -99,27 +96,29 @@ def evaluate_features(
     return metrics
 
 
-def predict_shard(
-    predict: Callable[[Tensor], Prediction],
-    evaluation: Evaluation,
-    what: Shared,
-    part: tuple[int, int] = (0, 1),
+def predictions_of(
+    predict: Callable[[Tensor], Prediction], evaluation: Evaluation, *, features: bool
 ) -> Iterator[ShardPredictions]:
-    """Yield the predictions that an evaluation uses, for all samples or for a shard of them, batch by batch.
+    """Yield the predictions that an evaluation uses, for all samples, batch by batch.
 
     Args:
         predict: see `evaluate_predictor`.
         evaluation: gives the samples.
-        what: see `Method.shared_in_evaluation`.
-        part: number of the shard, and the number of shards; all of them in order are the same as one.
+        features: whether the embeddings of all samples are kept; else only those that judge a representation are, since
+            all may not fit into memory.
     """
-    judged = Judged.from_evaluation(evaluation) if evaluation.final and what == "clusters" else None
-    for start, x in all_batches(evaluation, part):
+    judged = Judged.from_evaluation(evaluation) if evaluation.final and not features else None
+
+    @torch.no_grad()  # of each thread
+    def of_batch(batch: tuple[int, Tensor]) -> ShardPredictions:
+        start, x = batch
         prediction = predict(x)
         embedding = prediction.embedding
-        if what == "clusters":  # the embeddings of all samples may not fit into memory
+        if not features:
             embedding = embedding[:0, :0] if judged is None else judged.rows_of(embedding, start)
-        yield ShardPredictions(prediction.cluster.cpu(), prediction.soft.shape[1], embedding)
+        return ShardPredictions(prediction.cluster.cpu(), prediction.soft.shape[1], embedding)
+
+    return in_order(of_batch, all_batches(evaluation), evaluation.threads)
 
 
 def sample_count(evaluation: Evaluation) -> int:
@@ -161,10 +160,7 @@ def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Cluste
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    rng = evaluation.streams.numpy("evaluate.kmeans")
-    if h.device.type == "cpu":
-        return kmeans(h.float().numpy(), clusters, rng)
-    return device_kmeans(h, clusters, rng)
+    return kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
 
 
 def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callable[[Tensor], Tensor]:
@@ -374,17 +370,11 @@ def samples_at(evaluation: Evaluation, positions: Tensor) -> Tensor:
     return samples
 
 
-def all_batches(evaluation: Evaluation, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tensor]]:
-    """Yield all training samples, then all test samples, batch by batch, each with the position of its first sample.
-
-    Args:
-        evaluation: gives the samples.
-        part: number of the shard, and the number of shards; the batches do not depend on it.
-    """
+def all_batches(evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
+    """Yield all training samples, then all test samples, batch by batch, each with the position of its first sample."""
     n = len(evaluation.train)
     m = len(evaluation.data.test_x)
     starts = [(start, min(start + evaluation.batch, n)) for start in range(0, n, evaluation.batch)]
     starts += [(start, min(start + evaluation.batch, n + m)) for start in range(n, n + m, evaluation.batch)]
-    number, parts = part
-    for start, end in starts[len(starts) * number // parts : len(starts) * (number + 1) // parts]:
+    for start, end in starts:
         yield start, _x(evaluation, torch.arange(start, end))

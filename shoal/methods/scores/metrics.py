@@ -83,13 +83,6 @@ METRICS = (
     ),
     Metric("silhouette", "mean silhouette of the features", "higher", "index", labels=False, shown=("comparison",)),
     Metric(
-        "stability",
-        "Rand index, adjusted for chance, of the clusters after the last two kept rounds",
-        "neither",
-        "index",
-        labels=False,
-    ),
-    Metric(
         "site_nmi",
         "normalised mutual information of clusters and clients: 1 where every cluster is a client",
         "neither",

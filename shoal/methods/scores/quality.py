@@ -1,4 +1,4 @@
-"""Quality of a clustering without labels: separation of clusters, stability, sizes.
+"""Quality of a clustering without labels: separation of clusters, sizes.
 
 None of these tells whether the clusters are the wanted ones. The silhouette uses the model's own features: a network
 that maps all samples to a few points has a high one, however it groups them. Stability compares two states of one
@@ -11,7 +11,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal.data.sets.lazy_array import SampleArray
-from shoal.methods.scores.clustering import ari
 
 MAX_SAMPLES = 3_000
 """Samples, a seeded draw, for the silhouette, whose cost grows with their square."""
@@ -43,17 +42,6 @@ def silhouette(features: SampleArray, cluster: np.ndarray, rng: np.random.Genera
         return None
     with threadpool_limits(1):
         return float(silhouette_score(features.astype(np.float64), cluster))
-
-
-def stability(before: np.ndarray, after: np.ndarray) -> float | None:
-    """Return the adjusted Rand index of two assignments of the same samples, int (n,): 1 for equal groups, 0 by chance.
-
-    The numbers of the clusters do not matter, so that clusters of two runs of K-means can be compared. None where both
-    have all samples in one cluster, so that their agreement means nothing.
-    """
-    if len(np.unique(before)) == len(np.unique(after)) == 1:
-        return None
-    return ari(before, after)
 
 
 def size_shares(sizes: np.ndarray) -> dict[str, float]:

@@ -27,9 +27,7 @@ class SiteDependence:
     Attributes:
         nmi: normalised mutual information of cluster and site, 0 to 1.
         by_chance: what `nmi` stays below in 19 of 20 random orders of the clusters.
-        shares: (c,), the largest share of a cluster that one site holds; 0 for an empty cluster.
-        shares_by_chance: (c,), what each share stays below in 19 of 20 random orders.
-        sites: (c,), that site.
+        sites: (c,), the site that holds most of each cluster.
         site_clusters: clusters that are little but one site, as in no random order.
         closed_sites: sites of which nearly all samples lie in such clusters of their own. A site that is only darker
             than the others is one; a site that alone has a kind of sample, and other kinds beside, is not.
@@ -37,8 +35,6 @@ class SiteDependence:
 
     nmi: float
     by_chance: float
-    shares: tuple[float, ...]
-    shares_by_chance: tuple[float, ...]
     sites: tuple[int, ...]
     site_clusters: tuple[int, ...]
     closed_sites: tuple[int, ...]
@@ -75,8 +71,6 @@ def site_dependence(
     return SiteDependence(
         nmi=table_nmi(table),
         by_chance=float(np.quantile(null, 1 - LEVEL)),
-        shares=tuple(shares.tolist()),
-        shares_by_chance=tuple(np.quantile(null_shares, 1 - LEVEL, axis=0).tolist()),
         sites=tuple(largest.tolist()),
         site_clusters=tuple(site_clusters.tolist()),
         closed_sites=_closed_sites(table, site_clusters, largest),

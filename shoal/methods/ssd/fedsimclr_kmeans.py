@@ -10,15 +10,6 @@ The first rounds are FedSimCLR's. In the last `kmeans_rounds` the encoder is fix
 
 Under uneven clients averaged features stay good where averaged cluster heads do not: the heads of clients with
 different classes disagree about which output means what.
-
-Classes are often about even over the federation where they are even in no client. Clusters can be so too (`evenness`):
-each has a price, which the server raises where too few samples come. The heads of FedCC are also trained towards
-clusters of one size, but over the samples of one client at a time.
-
-Where classes are uneven over the federation, prices would force them even. Half way through the iterations the server
-therefore looks at the sizes that clusters keep against their prices: where these still differ much (`UNEVEN_SIZES`), it
-drops prices and whitening, and plain K-means starts again among the principal components as they are. The larger the
-evenness, the less sizes can differ, so that a large one always forces clusters of one size.
 """
 
 from __future__ import annotations
@@ -40,9 +31,7 @@ from shoal.methods.clustering.declared_sums import (
     check_local_centres,
     check_move,
     check_outer,
-    check_soft_iteration,
 )
-from shoal.methods.clustering.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import (
     Moments,
     cluster_sums,
@@ -64,33 +53,20 @@ from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 
 CENTRES = "kmeans.centres"
 """Server tensor (s, c, k) float64: the centres of every start."""
-PRICES = "kmeans.prices"
-"""Server tensor (s, c) float64, only with `evenness`: the prices of every start's clusters."""
 MEAN = "kmeans.mean"
 """Server tensor (d,) float64: the mean of the features."""
 PROJECTION = "kmeans.projection"
 """Server tensor (d, k) float64: projects features on the components that are clustered."""
-KMEANS_TENSORS = (CENTRES, PRICES, MEAN, PROJECTION)
+OF_KMEANS = "kmeans."
+"""Prefix of the server's tensors that are not of the network."""
 FEATURES = "features"
 """Memory of a client (n, d) float32: the features of its samples under the fixed encoder."""
 FORWARD_ROWS = 512
 """Samples in one forward pass."""
 Step = Literal["train", "measure", "start", "move"]
 """Purpose of a round: learn features, measure them, start K-means, or take one iteration of it."""
-SOFTNESS = 0.05
-"""How softly samples belong to clusters with prices, in squared distances.
-
-Where two clusters differ by this much, a sample belongs to the dearer one by 1/e as much as to the other.
-"""
-UNEVEN_SIZES = 0.1
-"""Standard deviation of the logarithms of the clusters' sizes above which prices do not fit the data.
-
-On digits, four seeds, it is 0.05 to 0.09 with even classes and 0.14 to 0.25 with each class 0.75 times the one before.
-"""
-MIN_PRICED_MOVES = 5
-"""Iterations after which prices have about settled."""
 MAX_REST_MOVE = 1e-9
-"""K-means is finished when no centre or price of the best start moves by more than this."""
+"""K-means is finished when no centre of the best start moves by more than this."""
 
 
 @dataclass(frozen=True)
@@ -116,17 +92,9 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
         ge=0,
         le=1,
     )
-    evenness: float = setting(
-        0.2,
-        "weight of clusters of one size over the federation, in squared distances: a cluster half as large as the mean "
-        "draws samples by 0.7 times this; dropped where the sizes stay uneven all the same; 0: plain K-means with "
-        "clusters of any size",
-        ge=0,
-    )
     starts: int = setting(
         30,
-        "number of K-means starts that run side by side; the one with the lowest cost counts: the sum of squared "
-        "distances, with evenness also the cost of uneven sizes",
+        "number of K-means starts that run side by side; the one with the lowest sum of squared distances counts",
         ge=1,
     )
     min_points: int = setting(
@@ -141,8 +109,8 @@ class FedSimCLRKMeans(FedSimCLR):
     """FedSimCLR with federated K-means as a method.
 
     The server state is encoder and projector. After training it also holds mean and projection of the features, then
-    the centres of every start and the prices of its clusters; its facts hold the costs of the starts and the clients
-    that have the encoder. The memory of a client then holds the features of its samples.
+    the centres of every start; its facts hold the costs of the starts and the clients that have the encoder. The memory
+    of a client then holds the features of its samples.
     """
 
     name = "fedsimclr_kmeans"
@@ -150,25 +118,15 @@ class FedSimCLRKMeans(FedSimCLR):
     question = Question.IMAGES
     about = "Trains an encoder, then clusters its features over all clients."
     Settings = FedSimCLRKMeansSettings
-    shared_in_evaluation = "nothing"  # its last evaluation asks for the features of two models
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
-    of_the_server = ("cluster_prices",)
 
     @classmethod
     def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
         """Return when training ends."""
         trained = max(1, rounds - settings.kmeans_rounds)
         return f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
-
-    @property
-    def last_priced_move(self) -> int:
-        """The iteration after which prices that do not fit the data are dropped; 0: there are too few iterations."""
-        iterations = self.context.rounds - self.training_rounds - 2
-        if iterations < 2 * MIN_PRICED_MOVES:
-            return 0
-        return iterations // 2
 
     @property
     def needs_clusters(self) -> bool:
@@ -192,9 +150,9 @@ class FedSimCLRKMeans(FedSimCLR):
         """Send the network; a client that has the fixed encoder gets only the tensors of K-means."""
         facts = {"clients": server.facts["clients"], "step": self.next_step(server)}
         network = {} if client in server.facts.get("have", ()) else network_tensors(server.model)
-        return Message(network | {name: t for name, t in server.model.items() if name in KMEANS_TENSORS}, facts)
+        return Message(network | {name: t for name, t in server.model.items() if name.startswith(OF_KMEANS)}, facts)
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare weights while the encoder is trained; then moments, local centres, or sums."""
         step = self.next_step(server)
         if step == "train":
@@ -214,20 +172,16 @@ class FedSimCLRKMeans(FedSimCLR):
         return MessageForm(forms, rule=partial(check_local_centres, unit=True, samples=samples))
 
     def declared_sums(self, server: Server, samples: int) -> MessageForm:
-        """Declare the sums of one iteration, with the score that the starts are compared by."""
-        count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
-        starts, clusters, width = server.model[CENTRES].shape
+        """Declare the sums of one iteration, with the costs that the starts are compared by."""
         centres = server.model[CENTRES]
+        starts, clusters, width = centres.shape
         limits = self.limits(server, samples)
-        forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
-        score = partial(TensorForm, (starts,), torch.float64, measured=False)
-        if PRICES not in server.model:
-            forms["inertia"] = score(minimum=0)
-            return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
-        forms |= {"value": score(), "products": count((starts, clusters, clusters))}
-        prices = server.model[PRICES]
-        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, limits=limits)
-        return MessageForm(forms, rule=rule)
+        forms = {
+            "sums": TensorForm((starts, clusters, width), torch.float64),
+            "counts": TensorForm((starts, clusters), torch.float64, minimum=0, maximum=samples, measured=False),
+        }
+        forms["inertia"] = TensorForm((starts,), torch.float64, minimum=0, measured=False)
+        return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
 
     def limits(self, server: Server, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: features that have been projected are of unit length."""
@@ -270,11 +224,8 @@ class FedSimCLRKMeans(FedSimCLR):
         return {"centres": torch.from_numpy(clustering.centres).double()[large], "counts": counts[large]}
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
-        """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
-        min_points = self.settings.min_points
-        if PRICES not in tensors:
-            return cluster_sums(x, tensors[CENTRES], min_points=min_points)._asdict()
-        return soft_sums(x, tensors[CENTRES], tensors[PRICES], SOFTNESS, min_points=min_points)._asdict()
+        """Return a client's part of one iteration: sums, counts and costs of its samples x (n, k)."""
+        return cluster_sums(x, tensors[CENTRES], min_points=self.settings.min_points)._asdict()
 
     def features(self, message: Message, client: Client) -> tuple[Tensor, Tensors | None]:
         """Return the features (n, d) of the client's samples under the fixed encoder, and the memory where it is new.
@@ -326,41 +277,17 @@ class FedSimCLRKMeans(FedSimCLR):
         local, counts = (torch.cat([u.message.tensors[name] for u in updates]) for name in ("centres", "counts"))
         rng = Streams(self.context.seed).numpy("kmeans server")
         centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
-        model = {**server.model, CENTRES: centres}
-        if self.settings.evenness and not server.facts.get("uneven"):
-            model[PRICES] = torch.zeros(centres.shape[:2], dtype=torch.float64)
-        return server.next(model)
+        return server.next({**server.model, CENTRES: centres})
 
     def move_centres(self, server: Server, total: Tensors) -> Server:
         """Return the state after one iteration with the sums of all clients; finished where the best start rests."""
-        moved = {CENTRES: moved_centres(server.model[CENTRES], total["sums"], total["counts"])}
-        moves = int(server.facts.get("moves", 0)) + 1
-        if PRICES in server.model:
-            prices = server.model[PRICES]
-            counts = total["counts"]
-            evenness = self.settings.evenness
-            costs = cost(total["value"], prices, counts, evenness)
-            moved[PRICES] = moved_prices(prices, counts, total["products"], SOFTNESS, evenness)
-        else:
-            costs = total["inertia"]
+        before = server.model[CENTRES]
+        moved = moved_centres(before, total["sums"], total["counts"])
+        costs = total["inertia"]
         best = int(costs.argmin())
-        rests = all(
-            bool((to[best] - server.model[name][best]).abs().max() <= MAX_REST_MOVE) for name, to in moved.items()
-        )
-        if PRICES in moved and (moves == self.last_priced_move or (rests and moves < self.last_priced_move)):
-            sizes = moved[PRICES][best] / self.settings.evenness  # their logarithms, up to a constant
-            if float(sizes.std(correction=0)) > UNEVEN_SIZES:
-                return self.without_prices(server)
-        facts = server.facts | {"inertia": costs.tolist(), "best": best, "moves": moves}
-        return server.next({**server.model, **moved}, facts=facts, finished=rests)
-
-    def without_prices(self, server: Server) -> Server:
-        """Return the state from which plain K-means starts again, among the components as they are."""
-        model = {name: tensor for name, tensor in server.model.items() if name not in (CENTRES, PRICES)}
-        # Whitening scaled the directions, which are orthonormal.
-        model[PROJECTION] = F.normalize(model[PROJECTION], dim=0)
-        facts = {name: value for name, value in server.facts.items() if name not in ("inertia", "best", "moves")}
-        return server.next(model, facts={**facts, "uneven": True})
+        rests = bool((moved[best] - before[best]).abs().max() <= MAX_REST_MOVE)
+        facts = server.facts | {"inertia": costs.tolist(), "best": best}
+        return server.next({**server.model, CENTRES: moved}, facts=facts, finished=rests)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Return a function from samples x to features (n, d) of the encoder in evaluation mode."""
@@ -371,18 +298,14 @@ class FedSimCLRKMeans(FedSimCLR):
         return {} if self.next_step(server) != "train" else super().recalibrate(server, clients, evaluation)
 
     def centres(self, server: Server) -> Tensor | None:
-        """Return the centres (c, d) of the best start, float64; None before K-means has begun.
-
-        With prices they have one more dimension, in which every sample is at 0, so that the nearest centre is that
-        of the cheapest cluster.
-        """
+        """Return the centres (c, k) of the best start, float64; None before K-means has begun."""
         if CENTRES not in server.model:
             return None
-        best = server.facts.get("best", 0)
-        centres = server.model[CENTRES][best]
-        if PRICES not in server.model:
-            return centres
-        return lifted_centres(centres, server.model[PRICES][best])
+        return server.model[CENTRES][server.facts.get("best", 0)]
+
+    def points(self, features: Tensor, tensors: Tensors) -> Tensor:
+        """Return features (n, d) as points (n, k) whose nearest centre decides."""
+        return clustered(features, tensors)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function that assigns samples to the nearest centre; before K-means has begun FedSimCLR's."""
@@ -393,9 +316,7 @@ class FedSimCLRKMeans(FedSimCLR):
         centres = best.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
-            h = clustered(embed(x), server.model)
-            if PRICES in server.model:
-                h = lifted_samples(h)
+            h = self.points(embed(x), server.model)
             cluster = nearest(h, centres[None])[0][0]
             return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())
 
@@ -413,14 +334,12 @@ class FedSimCLRKMeans(FedSimCLR):
         if self.centres(server) is None:
             return super().evaluate(server, clients, evaluation)
         metrics = evaluate_predictor(self.predictor(server), replace(evaluation, final=False))
-        if self.settings.evenness:
-            metrics["cluster_prices"] = float(PRICES in server.model)
         return (super().evaluate(server, clients, evaluation) | metrics) if evaluation.final else metrics
 
 
 def network_tensors(tensors: Tensors) -> Tensors:
     """Return the tensors of the network, without those of K-means."""
-    return {name: tensor for name, tensor in tensors.items() if name not in KMEANS_TENSORS}
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(OF_KMEANS)}
 
 
 def clustered(features: Tensor, tensors: Tensors) -> Tensor:

@@ -74,7 +74,7 @@ class FedU2(SelfSupervised):
         spread = tangent_spread(z_a, SphereDraws(*draws[:3])) + tangent_spread(z_b, SphereDraws(*draws[3:]))
         return contrast + s.uniform * spread, {"loss_contrast": contrast, "loss_uniform": spread}
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of the model's tensors and of the fact `n`."""
         return MessageForm(forms_like(server.model), {"n": exactly(samples)})
 

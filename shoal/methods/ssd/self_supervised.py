@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from shoal.methods.averaging.averaged_network import AveragedNetwork
 from shoal.methods.contract.base import Clients, Evaluation, Federation, Server
 from shoal.methods.contract.context import LocalSettings
 from shoal.methods.contract.message import Message
-from shoal.methods.contract.prediction import Prediction, Shared
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only
 from shoal.methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
 from shoal.methods.training.local import view_recipe
@@ -36,7 +36,6 @@ class SelfSupervised(AveragedNetwork):
 
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     finds_clusters = False
-    shared_in_evaluation: ClassVar[Shared] = "features"
     settings: Any
 
     @property

@@ -33,6 +33,7 @@ from shoal.methods.ssd.losses import (
 )
 from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+from shoal.models.heads import Projected
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,13 @@ class SSD(SelfSupervised):
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = align + beta uniform + gamma DSR + delta distill, and its terms."""
-        s = self.settings
         with self.context.autocast():
             out = model(*batch)
+        return self.loss_of(out, extra)
+
+    def loss_of(self, out: Projected, extra: Tensors) -> StepResult:
+        """Return the loss of what the network made of both views, and its terms."""
+        s = self.settings
         z = self.directions(out.z, extra)
         align = align_loss(*z.chunk(2))
         uniform = uniform_loss_of_views(z)

@@ -27,7 +27,7 @@ from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSte
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.optimiser_state import reset_optimiser
 from shoal.methods.training.shared_launches import SharedLaunches
-from shoal.models.network_copies import copy_all, copy_network, tensors_of
+from shoal.models.network_copies import copy_all, copy_network
 
 WARM_UP_STEPS = 3
 """Steps of a shape taken without capturing before one is captured: the optimiser and libraries set themselves up."""
@@ -339,7 +339,7 @@ def _set_states(generators: Sequence[torch.Generator], source: Sequence[torch.Ge
 def _tensors(steps: LocalSteps) -> list[Tensor]:
     """Return all tensors that steps read and write, without the optimiser's and the samples."""
     networks = [steps.network, *(steps.companions[name] for name in sorted(steps.companions))]
-    tensors = [tensor for network in networks for tensor in tensors_of(network)]
+    tensors = [tensor for network in networks for tensor in (*network.parameters(), *network.buffers())]
     return [*tensors, *(steps.extra[name] for name in sorted(steps.extra))]
 
 

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import stream_seed
-from shoal.data.views.augment import AnyRecipe, Recipe, choose_recipe, normalise, two_views
-from shoal.data.views.view import Samples
+from shoal.data.views.augment import AnyRecipe, Recipe, choose_recipe, normalise
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
-from shoal.models.network_copies import copy_all, copy_network, state_of
+from shoal.models.network_copies import copy_all, copy_network
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -122,11 +121,6 @@ def view_recipe(context: Context, auto: Recipe | None = None) -> AnyRecipe:
         raise MethodError(str(error)) from None
 
 
-def views(samples: Samples, positions: Tensor, recipe: AnyRecipe, generator: torch.Generator) -> Tensor:
-    """Return views a, then views b, of a batch as inputs of a network, (2n, ...)."""
-    return as_input(two_views(samples.x(positions), recipe, generator))
-
-
 def as_input(x: Tensor) -> Tensor:
     """Return samples x (as of `Samples.x`) as inputs of a network.
 
@@ -155,7 +149,7 @@ def _minus_two(device: torch.device) -> Tensor:
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
     """Return a contiguous copy of the network's parameters and buffers, with `prefix` before their names."""
-    state = state_of(network)
+    state = network.state_dict(keep_vars=True)
     copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
     copy_all(copies, list(state.values()))
     return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}
@@ -164,7 +158,7 @@ def weights(network: nn.Module, prefix: str = "") -> Tensors:
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
     values = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    state = state_of(network)
+    state = network.state_dict(keep_vars=True)
     if state.keys() == values.keys() and all(state[name].shape == tensor.shape for name, tensor in values.items()):
         copy_all(list(state.values()), [values[name] for name in state])
     else:

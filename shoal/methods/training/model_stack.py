@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -36,32 +35,10 @@ class LocalModel(nn.Module):
         super().__init__()
         self.network = network
         self.companions = nn.ModuleDict(companions)
-        self._kept: list[Tensor] | None = None
 
     def forward(self, *x: Tensor) -> Any:
         """Return the output of the trained network."""
-        output = self.network(*x)
-        if self._kept is not None:
-            self._kept.append(output.h)
-        return output
-
-    @contextlib.contextmanager
-    def keeping_features(self, wanted: bool) -> Iterator[list[Tensor]]:
-        """Collect the features `h` of the trained network's outputs within the context.
-
-        Args:
-            wanted: whether to collect them; otherwise the list stays empty.
-
-        Yields:
-            Features (n, d), one tensor a pass of the network.
-        """
-        kept: list[Tensor] = []
-        if wanted:
-            self._kept = kept
-        try:
-            yield kept
-        finally:
-            self._kept = None
+        return self.network(*x)
 
     def ask(self, companion: str, *x: Tensor, part: str = "__call__") -> Any:
         """Return the output of a companion, or of the method `part` of it, without gradient."""

@@ -22,18 +22,12 @@ from torch import Tensor, nn
 
 from shoal.methods.contract.base import Client, ClientError, Method, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.losses.decorrelation import decorrelation_term
 from shoal.methods.training.batch_statistics import has_batch_norm
 from shoal.methods.training.kept_steps import StepKeeper, StepRules
 from shoal.methods.training.local import build_optimiser
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, ModelStack, StepResult
-from shoal.methods.training.optimiser_state import (
-    optimiser_tensors,
-    restore_optimiser,
-    restore_rows,
-    steps_before,
-)
+from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
 from shoal.methods.training.proximal import anchors, squared_distance
 from shoal.methods.training.shared_launches import SharedLaunches
 
@@ -84,22 +78,13 @@ class GradientMethod(Method):
         """
 
     def whole_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """Return `step_loss` plus the terms of FedProx and FedDecorr that `local` asks for; arguments as there.
-
-        `local.proximal` adds FedProx's term, `local.decorrelation` FedDecorr's, on the features of all views together.
-        """
-        local = self.context.local
-        with model.keeping_features(local.decorrelation > 0) as kept:
-            loss, metrics = self.step_loss(model, parameters, batch, extra)
-        if local.proximal:
-            distance = squared_distance(parameters, extra)
-            loss = loss + local.proximal / 2 * distance
-            metrics = {**metrics, "proximal": distance.detach()}
-        if kept:
-            term = decorrelation_term(torch.cat(kept))
-            loss = loss + local.decorrelation * term
-            metrics = {**metrics, "decorrelation": term.detach()}
-        return loss, metrics
+        """Return `step_loss` plus FedProx's term, where `local.proximal` asks for it; arguments as there."""
+        proximal = self.context.local.proximal
+        loss, metrics = self.step_loss(model, parameters, batch, extra)
+        if not proximal:
+            return loss, metrics
+        distance = squared_distance(parameters, extra)
+        return loss + proximal / 2 * distance, {**metrics, "proximal": distance.detach()}
 
     def with_anchors(self, steps: LocalSteps) -> LocalSteps:
         """Return a client's steps with the initial parameters that FedProx's term needs, if `local.proximal` is set."""
@@ -195,7 +180,10 @@ class GradientMethod(Method):
         return last
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
-        """Take the steps of several clients; those whose steps are of one kind are computed together."""
+        """Take the steps of several clients; those whose steps are of one kind are computed together.
+
+        Clients whose optimiser continues over rounds are trained one after another.
+        """
         if not self.stackable:
             return super().cohort_update(cohort)
         outcomes: list[Update | Exception | None] = [None] * len(cohort)
@@ -214,7 +202,7 @@ class GradientMethod(Method):
 
     def _take_group(self, group: list[_Work]) -> Iterator[tuple[int, Update | Exception]]:
         """Take the steps of clients of one kind; yield each client's place in the cohort and its outcome."""
-        if self._computable_together(group[0].steps.network):
+        if self._computable_together(group[0].steps):
             group.sort(key=lambda work: (-len(work.batches), work.place))
             for work, taken in zip(group, self._take_together(group), strict=True):
                 yield work.place, taken if isinstance(taken, Exception) else work.steps.finish(taken)
@@ -225,10 +213,11 @@ class GradientMethod(Method):
             except Exception as error:
                 yield work.place, error
 
-    def _computable_together(self, network: nn.Module) -> bool:
-        """Return whether torch can compute a stack of this network: in bf16, CPUs lack BatchNorm without weights."""
+    def _computable_together(self, steps: LocalSteps) -> bool:
+        """Return whether a stack of this network is trained: in bf16, CPUs lack BatchNorm without weights."""
         context = self.context
-        return not (context.precision == "bf16" and context.device.type == "cpu" and has_batch_norm(network))
+        low = context.precision == "bf16" and context.device.type == "cpu"
+        return steps.optimiser is None and not (low and has_batch_norm(steps.network))
 
     def _take_together(self, group: Sequence[_Work]) -> list[TakenSteps | ClientError]:
         """Take the steps of clients sorted by their number of steps, largest first; return each client's outcome."""
@@ -239,17 +228,11 @@ class GradientMethod(Method):
         once = [each.prepare(model, own_launches) for each, model in zip(steps, models, strict=True)]
         stack = ModelStack(models)
         optimiser = self.optimiser(stack.rows(), round)
-        if steps[0].optimiser:
-            restore_rows(optimiser, [each.optimiser or {} for each in steps])
         extra = {name: torch.stack([each.extra[name] for each in steps]) for name in steps[0].extra}
         sums: list[dict[str, Tensor]] = [{} for _ in steps]
-        states: list[Tensors] = [{} for _ in steps]
 
         def shrink(size: int) -> None:
             nonlocal optimiser, extra
-            for k in range(size, stack.size):
-                if steps[k].optimiser is not None:
-                    states[k] = optimiser_tensors(optimiser, k)
             optimiser = stack.shrink(size, optimiser, lambda rows: self.optimiser(rows, round))
             extra = {name: tensor[:size] for name, tensor in extra.items()}
 
@@ -266,7 +249,7 @@ class GradientMethod(Method):
             self.after_step(stack.parameters, stack.companions)
             _add_rows(sums, {"loss": losses, **metrics})
         shrink(0)
-        return [_taken(*each) for each in zip(group, sums, states, once, strict=True)]
+        return [_taken(*each) for each in zip(group, sums, once, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -285,11 +268,9 @@ def _add_rows(sums: Sequence[dict[str, Tensor]], values: Mapping[str, Tensor]) -
             total[name] = total[name] + value if name in total else value
 
 
-def _taken(
-    work: _Work, sums: Mapping[str, Tensor], state: Tensors, once: Mapping[str, Tensor]
-) -> TakenSteps | ClientError:
+def _taken(work: _Work, sums: Mapping[str, Tensor], once: Mapping[str, Tensor]) -> TakenSteps | ClientError:
     try:
-        return TakenSteps(finite_means(work.steps.client, sums, len(work.batches), once), state)
+        return TakenSteps(finite_means(work.steps.client, sums, len(work.batches), once), {})
     except ClientError as error:
         return error
 
@@ -309,7 +290,7 @@ def _kind(steps: LocalSteps, batches: Sequence[Tensor]) -> tuple[Any, ...]:
         sizes[:1] if len(set(sizes)) < 2 else sizes,
         tuple((name, network.training) for name, network in steps.companions.items()),
         tuple((name, tensor.shape) for name, tensor in steps.extra.items()),
-        None if steps.optimiser is None else steps_before(steps.optimiser),
+        steps.optimiser is None,
         steps.alike,
     )
 

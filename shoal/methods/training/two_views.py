@@ -30,7 +30,7 @@ class TwoViewMethod(GradientMethod):
     A subclass implements `network`, `local_steps` by `view_steps`, and `step_loss`.
     """
 
-    local_options: ClassVar[tuple[str, ...]] = ("steps", "proximal", "decorrelation")
+    local_options: ClassVar[tuple[str, ...]] = ("steps", "proximal")
     encoder = "trained"
     kinds = ("image", "vector", "series")
 

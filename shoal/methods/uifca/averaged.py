@@ -21,7 +21,6 @@ class FlowMeans(NamedTuple):
         counts: number of points that each flow was trained on.
         points: number of points of each flow.
         changed: number of points that changed their cluster.
-        clients: the clients that reported.
         facts: what each of them sent beside its flows.
     """
 
@@ -29,7 +28,6 @@ class FlowMeans(NamedTuple):
     counts: list[int]
     points: list[int]
     changed: int
-    clients: list[int]
     facts: list[dict[str, Any]]
 
     @property
@@ -42,19 +40,9 @@ class FlowMeans(NamedTuple):
         """Flows that had points, and no finite result from any client."""
         return [k for k, number in enumerate(self.counts) if not number and self.points[k]]
 
-    def filled(self, starts: Tensor, waiting: Tensor) -> Tensor:
-        """Return all flows (K, p): the means; without points a flow of `waiting`, diverged a flow of `starts`.
-
-        Args:
-            starts: (K, p).
-            waiting: (K, p).
-        """
-        rows = []
-        for k, mean in enumerate(self.flows):
-            if mean is None:
-                mean = starts[k] if self.points[k] else waiting[k]
-            rows.append(mean)
-        return torch.stack(rows)
+    def filled(self, starts: Tensor) -> Tensor:
+        """Return all flows (K, p): the means, and the start (K, p) of a flow that nobody could train."""
+        return torch.stack([start if mean is None else mean for mean, start in zip(self.flows, starts, strict=True)])
 
 
 def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSettings) -> FlowMeans:
@@ -70,17 +58,15 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
     counts = [0] * clusters
     points = [0] * clusters
     changed = 0
-    clients = []
     sent = []
     for update in updates:
         facts = update.message.facts
         sent.append(facts)
         changed += facts["changed"]
-        clients.append(update.client)
         for k, count in enumerate(facts["counts"]):
             points[k] += facts["points"][k]
             counts[k] += count
             if count:
                 means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
     flows = [mean.mean()["flow"] if mean.weight else None for mean in means]
-    return FlowMeans(flows, counts, points, changed, clients, sent)
+    return FlowMeans(flows, counts, points, changed, sent)

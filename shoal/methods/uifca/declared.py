@@ -9,8 +9,6 @@ from shoal.methods.contract.base import Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm
 from shoal.methods.contract.message import Message
 
-MEMORY = ("assignment", "local", "cluster_round")
-
 
 def centres_form(clusters: int, dimensions: int) -> MessageForm:
     """Declare k-FED's local centres, of at least one cluster."""
@@ -55,5 +53,4 @@ def beyond_centres(update: Update) -> str | None:
 def memory_form(clusters: int, samples: int) -> MessageForm:
     """Declare the clusters of a client's points in its memory, where they are judged."""
     of_points = TensorForm((samples,), torch.int64, minimum=0, maximum=clusters - 1)
-    number = TensorForm((1,), torch.int64, minimum=0)
-    return MessageForm({"assignment": of_points, "local": of_points, "cluster_round": number}, optional=MEMORY)
+    return MessageForm({"assignment": of_points, "local": of_points}, optional=("assignment", "local"))

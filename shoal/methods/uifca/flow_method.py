@@ -103,11 +103,6 @@ class FlowMethod(Method):
         affine = settings.flow == "affine" or (settings.flow == "auto" and kind == "vector")
         return cls.affine_defaults if affine else cls.local_defaults
 
-    @property
-    def partial(self) -> bool:
-        """Whether only some of the clients take part in a round."""
-        return self.context.fraction < 1
-
     def fit(
         self, start: Tensor, positions: Tensor, client: Client, k: int, round: int = 1
     ) -> tuple[Tensor, float] | None:

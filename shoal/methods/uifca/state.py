@@ -29,7 +29,7 @@ class UIFCAState:
         diverged: flows that had points in the last round, and no finite result from any client.
         changed: points that changed their cluster at the start of the present cluster round; -1 before the first.
         clients: number of clients.
-        current: where not all clients take part, those whose points have been assigned in the present cluster round.
+        current: always empty; it is in the digests of states that were recorded.
     """
 
     phase: str
@@ -80,18 +80,6 @@ class UIFCAState:
             return state
         return replace(state, changed=changed, still=0 if changed else self.still + 1)
 
-    def after_part(self, clients: list[int], changed: int, empty: list[int], diverged: list[int]) -> UIFCAState:
-        """Return the state after a communication round of some clients; assigned clients keep their clusters."""
-        state = replace(self, comm_round=self.comm_round + 1, empty=tuple(empty), diverged=tuple(diverged))
-        if self.begins_cluster_round:
-            return replace(state, changed=changed, current=tuple(sorted(clients)))
-        current = tuple(sorted({*self.current, *clients}))
-        return replace(state, changed=self.changed + changed, current=current)
-
     def next_cluster_round(self) -> UIFCAState:
         """Return the state at the beginning of the next cluster round."""
-        return replace(self, cluster_round=self.cluster_round + 1, comm_round=0, current=())
-
-    def after_parts(self) -> UIFCAState:
-        """Return the state after a cluster round of parts: it has settled only if all clients took part unchanged."""
-        return replace(self, still=0 if self.changed or len(self.current) < self.clients else self.still + 1)
+        return replace(self, cluster_round=self.cluster_round + 1, comm_round=0)

@@ -63,22 +63,6 @@ class PointClusters(NamedTuple):
     changed: int
 
 
-class RoundResult(NamedTuple):
-    """The server after a communication round.
-
-    Attributes:
-        flows: the K flows, (K, p).
-        kept: the other tensors of the server.
-        state: its facts.
-        settled: whether no assignment changes any more.
-    """
-
-    flows: Tensor
-    kept: Tensors
-    state: UIFCAState
-    settled: bool = False
-
-
 class UIFCA(FlowMethod):
     """UIFCA as a method: the server state is K flows, rows of `flows` (K, p), and `UIFCAState`."""
 
@@ -104,15 +88,18 @@ class UIFCA(FlowMethod):
         )
 
     def init_server(self, federation: Federation) -> Server:
-        """Return the K starts; with `init: kfed` the first round collects local centres."""
+        """Return the K starts; with `init: kfed` the first round collects local centres.
+
+        Raises:
+            MethodError: partial participation.
+        """
+        if self.context.fraction < 1:
+            raise MethodError("uifca needs every client in every round: set participation.fraction=1")
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Send the flows and the purpose of the round; after k-FED's round also the clusters of the client's centres.
-
-        A client that was not present when this cluster round began also gets the flows of its beginning: `assigning`.
-        """
+        """Send the flows and the purpose of the round; after k-FED's also the clusters of the client's centres."""
         state = UIFCAState.from_server(server)
         facts = state.told()
         if not state.assigned:
@@ -120,8 +107,6 @@ class UIFCA(FlowMethod):
         tensors = {"flows": server.model["flows"]}
         if (labels := server.state.get(f"labels/{client}")) is not None:
             tensors["labels"] = labels
-        if "assigning" in server.state and not state.begins_cluster_round and client not in state.current:
-            tensors["assigning"] = server.state["assigning"]
         return Message(tensors, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
@@ -153,22 +138,16 @@ class UIFCA(FlowMethod):
         return self.learn(message, client, self.assign(message, client))
 
     def assign(self, message: Message, client: Client) -> PointClusters:
-        """Assign each point to its likeliest flow, once a cluster round (algorithm 2).
-
-        A client does so where the cluster round begins, or, if it was not present then, when it next takes part.
-        """
+        """Assign each point to its likeliest flow where a cluster round begins (algorithm 2)."""
         told = UIFCAState.from_facts(message.facts)
-        count = len(client.train)
-        flows = message.tensors.get("assigning", message.tensors["flows"])
-        due = told.begins_cluster_round or "assigning" in message.tensors
+        flows = message.tensors["flows"]
         before = client.memory.get("assignment")
-        of_round = assignment_round(client.memory, told)
         if before is None:
             # Before the first flows are learned, points begin at random.
-            learned = due and told.cluster_round > 0
+            learned = told.begins_cluster_round and told.cluster_round > 0
             first = self.likeliest(flows, client) if learned else self.first_assignment(message, client)
-            return PointClusters(first, count)
-        if not due or (of_round == told.cluster_round and not told.begins_cluster_round):
+            return PointClusters(first, len(client.train))
+        if not told.begins_cluster_round:
             return PointClusters(before, 0)
         after = before.clone()
         free = self.reassigned(client, told.cluster_round - 1)
@@ -209,7 +188,7 @@ class UIFCA(FlowMethod):
         loss = sum(loss for _, loss in trained.values()) / len(trained)
         metrics = {"loss": loss, "changed": float(assigned.changed), "trained": float(len(trained))}
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
-        memory = {"assignment": assigned.cluster, "cluster_round": torch.tensor([told.cluster_round])}
+        memory = {"assignment": assigned.cluster}
         return Update(Message(tensors, facts), memory=memory, metrics=metrics)
 
     def held_out(self, client: Client, cluster_round: int) -> Tensor:
@@ -238,51 +217,19 @@ class UIFCA(FlowMethod):
         sent = server.model["flows"]
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, starts, self.context.aggregation)
-        if self.partial:
-            learned = self.part_learned(server, state, averaged, starts)
-        else:
-            learned = self.all_learned(server, state, averaged, starts)
-        state = learned.state
-        model = {"flows": learned.flows}
-        finished = learned.settled or state.cluster_round == s.cluster_rounds
-        return server.next(model, state=learned.kept, facts=state.facts(), finished=finished)
-
-    def all_learned(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> RoundResult:
-        """Return the state after a communication round of all clients.
-
-        Args:
-            server: the state before it.
-            state: the facts before it.
-            averaged: the clients' reports.
-            starts: what the flows of this cluster round began from, (K, p).
-        """
         begins = state.begins_cluster_round
         kept = self.kept_tensors(server, state, averaged, starts)
         state = state.after_averaging(averaged.changed, averaged.empty, averaged.diverged)
         if begins and state.still >= self.settled_after:
             # The flows that this round began from made the assignment that did not change.
-            return RoundResult(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
-        flows = averaged.filled(starts, starts)
-        if state.comm_round == self.settings.comm_rounds:
+            facts = replace(state, comm_round=0).facts()
+            return server.next(server.model, state=kept, facts=facts, finished=True)
+        flows = averaged.filled(starts)
+        if state.comm_round == s.comm_rounds:
             flows = kept.get("best", flows)
             state = state.next_cluster_round()
-        return RoundResult(flows, kept, state)
-
-    def part_learned(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> RoundResult:
-        """Return the state after a communication round of some of the clients; arguments as of `all_learned`."""
-        # A flow that nobody could train restarts; a flow without points waits for the clients that have some.
-        waiting = starts if state.begins_cluster_round else server.model["flows"]
-        flows = averaged.filled(starts, waiting)
-        kept = self.kept_tensors(server, state, averaged, starts) | of_cluster_round(server.state)
-        state = state.after_part(averaged.clients, averaged.changed, averaged.empty, averaged.diverged)
-        if state.comm_round < self.settings.comm_rounds:
-            return RoundResult(flows, kept, state)
-        state = state.after_parts()
-        flows = kept.get("best", flows)
-        kept = {name: tensor for name, tensor in kept.items() if not name.startswith("labels/")}
-        kept["assigning"] = flows
-        settled = state.still >= self.settled_after
-        return RoundResult(flows, kept, state.next_cluster_round(), settled)
+        finished = state.cluster_round == s.cluster_rounds
+        return server.next({"flows": flows}, state=kept, facts=state.facts(), finished=finished)
 
     def kept_tensors(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> Tensors:
         """Return the server's tensors that outlast a round; `best`, where there is one, begins a new cluster round."""
@@ -361,17 +308,6 @@ class UIFCA(FlowMethod):
 def lowest(losses: Tensor) -> Tensor:
     """Return the flow with the lowest of the losses (n, K) for each point, int64 (n,); a diverged flow never is."""
     return losses.nan_to_num(nan=float("inf")).argmin(1)
-
-
-def assignment_round(memory: Tensors, told: UIFCAState) -> int:
-    """Return the cluster round in which a client's points were last assigned; without a note the present one."""
-    noted = memory.get("cluster_round")
-    return told.cluster_round if noted is None else int(noted)
-
-
-def of_cluster_round(tensors: Tensors) -> Tensors:
-    """Return the server's tensors for clients that take part in a cluster round for the first time."""
-    return {key: value for key, value in tensors.items() if key == "assigning" or key.startswith("labels/")}
 
 
 def cluster_positions(cluster: Tensor, held_out: Tensor, clusters: int) -> list[Tensor]:

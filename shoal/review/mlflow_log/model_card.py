@@ -86,10 +86,9 @@ def limits(run: RunFolder, facts: ClusterFacts | None) -> list[str]:
         if facts.comparison.acc is None and facts.comparison.probe is None:
             lines.append("There are no labels: no number here says whether clusters are the ones that you want.")
     if facts is not None:
-        shape = " x ".join(map(str, facts.data.shape))
-        lines.append(f"It takes samples of kind {facts.data.kind}, of shape {shape}, like those of {facts.data.name}.")
-    if "epsilon_sent" in run_result(run).metrics:
-        lines.append("Updates were private: privacy/epsilon_sent of the run says how far.")
-    else:
+        spec = facts.data.spec
+        shape = " x ".join(map(str, spec.shape))
+        lines.append(f"It takes samples of kind {spec.kind}, of shape {shape}, like those of {spec.name}.")
+    if "epsilon_sent" not in run_result(run).metrics:
         lines.append("Updates were not private: the weights may say something about single samples.")
     return lines

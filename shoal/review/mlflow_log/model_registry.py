@@ -16,7 +16,6 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_card import model_card
 from shoal.review.mlflow_log.models import MODEL, is_ready, models_of
-from shoal.review.results.attempts import attempt
 from shoal.review.results.stable_names import DECIDED
 
 CHAMPION = "champion"
@@ -58,9 +57,7 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
     if version is None:
         return None
     if not version.description:
-        card = attempt(run, "the model card", lambda: model_card(run, settings))
-        if card:
-            client.update_model_version(name, version.version, card)
+        client.update_model_version(name, version.version, model_card(run, settings))
     return str(version.version)
 
 

@@ -69,7 +69,7 @@ class ParentRun:
         """Log the results, and end the parent.
 
         Args:
-            metrics: by name, with their sections; metrics that are logged with the same value stay.
+            metrics: by name, with their sections.
             files: a folder of artifacts.
             note: the description, in Markdown.
             step: of the metrics.
@@ -79,9 +79,7 @@ class ParentRun:
             from mlflow.entities import Metric
 
             now = int(time.time() * 1000)
-            logged = self._client.get_run(self._id).data.metrics
-            new = {name: value for name, value in metrics.items() if logged.get(name) != value}
-            finite = [Metric(name, value, now, step) for name, value in new.items() if math.isfinite(value)]
+            finite = [Metric(name, value, now, step) for name, value in metrics.items() if math.isfinite(value)]
             self._client.log_batch(self._id, metrics=finite)
             if files is not None:
                 self._client.log_artifacts(self._id, str(files))

@@ -35,7 +35,7 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.models.frozen import source_of
-from shoal.review.mlflow_log.pyfunc_input import InputError, samples, takes, without_clients
+from shoal.review.mlflow_log.pyfunc_input import samples, takes, without_clients
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.served_method import served_method
 from shoal.review.results.site_offsets import CLIENT, SITE_SAMPLES, site_by_site, tell_offset
@@ -107,9 +107,7 @@ class FederatedModel(PythonModel):
             x = x / 255
         if not self.has_offsets:
             return self.answer(x, self.predictor)
-        clients = np.full(len(x), "") if names is None else names.to_numpy(str)
-        if len(clients) != len(x):
-            raise InputError(f"the request names {len(clients)} clients of {len(x)} samples: one each, or none")
+        clients = np.full(len(x), "") if names is None else names
         return site_by_site(clients, lambda client, rows: self.answer_at_site(client, x[rows]))
 
     def answer_at_site(self, client: str, x: Tensor) -> pd.DataFrame:

@@ -50,12 +50,6 @@ def takes(spec: DataSpec) -> str:
     return f"{arrays}, or a column {COLUMN!r} of base64-encoded image files, read as {colour} {size}"
 
 
-def are_texts(request: Any) -> bool:
-    """Return whether a request begins with an encoded image: a base64 string."""
-    rows = _rows(request)
-    return bool(rows) and isinstance(rows[0], str | bytes)
-
-
 def samples(request: Any, spec: DataSpec) -> np.ndarray:
     """Return the samples of a request.
 
@@ -74,44 +68,46 @@ def samples(request: Any, spec: DataSpec) -> np.ndarray:
     rows = _rows(request)
     if not rows:
         raise InputError(f"no sample was sent: expected {takes(spec)}")
-    if are_texts(request):
+    if isinstance(rows[0], str | bytes):
         return np.stack([_image(row, number, spec) for number, row in enumerate(rows)])
     return _array(rows, spec)
 
 
-def without_clients(request: Any) -> tuple[Any, pd.Series | None]:
+def without_clients(request: Any) -> tuple[Any, np.ndarray | None]:
     """Return a request without its column `client`, and the names in that column, empty where one is missing."""
-    if isinstance(request, list) and request and all(isinstance(row, Mapping) for row in request):
-        request = _table(request)
-    if not isinstance(request, pd.DataFrame | Mapping) or CLIENT not in request:
+    table = _table(request)
+    if not isinstance(table, pd.DataFrame) or CLIENT not in table:
         return request, None
-    names = pd.Series(list(request[CLIENT]), dtype=object).fillna("").astype(str)
-    if isinstance(request, pd.DataFrame):
-        return request.drop(columns=CLIENT), names
-    return {key: value for key, value in request.items() if key != CLIENT}, names
+    return table.drop(columns=CLIENT), np.array([str(name) for name in table[CLIENT].fillna("")], dtype=str)
 
 
-def _table(records: list[Any]) -> pd.DataFrame:
+def _table(request: Any) -> Any:
+    """Return records, or columns by name, as a frame; anything else as it is."""
+    if isinstance(request, Mapping):
+        columns = request.items()
+        request = {
+            name: list(column) if isinstance(column, list | np.ndarray) else [column] for name, column in columns
+        }
+    elif not (isinstance(request, list) and request and isinstance(request[0], Mapping)):
+        return request
     try:
-        return pd.DataFrame(records)
-    except UnicodeError:  # JSON can hold letters that no column can
-        raise InputError("the request holds text that is not valid Unicode") from None
+        return pd.DataFrame(request)
+    except (ValueError, TypeError, AttributeError):
+        raise InputError("the request holds columns of several lengths, or text that is not valid Unicode") from None
 
 
 def _rows(request: Any) -> list[Any]:
     """Return a request sample by sample, without names of columns."""
-    if isinstance(request, list) and request and all(isinstance(row, Mapping) for row in request):
-        request = _table(request)
-    if isinstance(request, pd.DataFrame | Mapping):
+    request = _table(request)
+    if isinstance(request, pd.DataFrame):
         if COLUMN in request:
-            request = request[COLUMN]
-        elif isinstance(request, pd.DataFrame) and all(map(pd.api.types.is_numeric_dtype, request.dtypes)):
-            request = request.to_numpy()
-        else:
+            return list(request[COLUMN])
+        if not all(map(pd.api.types.is_numeric_dtype, request.dtypes)):
             raise InputError(f"the request has neither a column {COLUMN!r} nor columns of numbers alone")
+        return list(request.to_numpy())
     if isinstance(request, np.ndarray):
         request = np.atleast_1d(request)
-        if request.size and isinstance(request.flat[0], str):
+        if request.dtype.kind in "OUS":
             request = request.ravel()  # one image each, whatever the number of axes
     if isinstance(request, list | tuple | np.ndarray | pd.Series):
         return list(request)

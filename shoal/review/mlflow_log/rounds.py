@@ -5,11 +5,11 @@ alphabetical order: these names put scores before what a run costs.
 
     privacy/epsilon_sent ...      privacy budget spent
     score/acc  score/nmi ...      scores of the last evaluation
+    site/bytes_up A ...           what site A sent and got, and its seconds, where samples lie at sites
     structure/balance ...         sizes and number of clusters
     time/round ...                seconds of the parts of a round
     traffic/bytes_up ...          bytes sent
     training/loss ...             the clients' mean local loss, and how many clients took part
-    training/client_loss/A        the loss of client A
 
 A tag that is written with the metrics says which round MLflow has last: a sync reads the manifests of new rounds, and
 requests no history. A store that was lost or replaced has no such tag, and gets every round.
@@ -19,21 +19,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import load_manifest
-from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import round_rows
 from shoal.review.results.clusters import cluster_facts
 
-MAX_CLIENT_CURVES = 50
-"""Number of clients up to which each has a loss curve of its own in MLflow."""
 ROUNDS_LOGGED = "mlflow.shoal.rounds_logged"
 """Tag: the last round whose metrics MLflow has."""
 VERDICT = "verdict"
@@ -86,7 +84,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
     last = last_round(run)
     if first > last:
         return
-    names = names_of_clients(run, settings)
+    sites = run.lineage().sites if settings.tracking.clients else {}
     lost = lost_rounds(run)
     metrics = []
     for round in range(first, last + 1):
@@ -97,7 +95,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
                 continue  # the run's tables do not have it either
             raise
         stamp = int(manifest.finished_at * 1000)
-        values = {**round_metrics(manifest), **client_losses(manifest, names)}
+        values = {**round_metrics(manifest), **costs_of_sites(manifest, sites)}
         metrics += [Metric(name, value, stamp, round) for name, value in values.items()]
     client.log_batch(logged.info.run_id, metrics=metrics)
     # Last: after a kill before it the same metrics are logged again, and MLflow keeps equal ones once.
@@ -123,39 +121,26 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
     if record is None:
         return {}
     (row,) = round_rows(manifest, record)
-    found = {metric_name(name): float(row[name]) for name in row if name not in ("round", "finished_at")}
+    metrics = {metric_name(name): float(row[name]) for name in row if name not in ("round", "finished_at")}
     # A run's page lists metrics in the order in which they were logged first: scores, then what the round cost.
-    return {name: value for name, value in sorted(found.items()) if not math.isnan(value)}
+    return {name: value for name, value in sorted(metrics.items()) if not math.isnan(value)}
 
 
-def names_of_clients(run: RunFolder, settings: Settings) -> list[str]:
-    """Return the clients' names in MLflow; none where nothing may be logged about single clients, or of too many.
-
-    They are numbers where two names, or a name and MLflow's rules, do not go together.
-    """
-    names = [allowed_name(name) for name in client_names(run)]
-    if not settings.tracking.clients or len(names) > MAX_CLIENT_CURVES:
-        return []
-    if len({name.strip(". ") for name in names} - {""}) < len(names):
-        return [str(client) for client in range(len(names))]
-    return names
-
-
-def client_losses(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
-    """Return the mean local loss of each client.
+def costs_of_sites(manifest: Manifest, sites: Mapping[str, SiteVersion]) -> dict[str, float]:
+    """Return what each site sent and got in a round, in bytes, and its seconds.
 
     Args:
         manifest: of the round.
-        names: of all clients, in MLflow; empty: nothing is logged about single clients.
+        sites: of the run, by name; empty: nothing is logged about single sites.
     """
-    if not names or manifest.record is None:
+    if manifest.record is None:
         return {}
-    losses = {row.client: row.metrics.get("loss") for row in manifest.record.clients}
-    return {
-        f"training/client_loss/{named(names, client)}": float(loss)
-        for client, loss in losses.items()
-        if loss is not None and not math.isnan(loss)
-    }
+    costs = {}
+    for name, site in sites.items():
+        rows = [row for row in manifest.record.clients if row.client in site.clients]
+        for cost in ("bytes_up", "bytes_down", "seconds"):
+            costs[f"site/{cost} {allowed_name(name)}"] = float(sum(getattr(row, cost) for row in rows))
+    return costs
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:

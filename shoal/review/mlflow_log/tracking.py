@@ -30,7 +30,6 @@ from shoal.review.mlflow_log.note import note_text
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
 from shoal.review.mlflow_log.run import mlflow_run
 from shoal.review.mlflow_log.trouble import INCOMPLETE, check_installed, has_reported_trouble, reason_of
-from shoal.review.results.attempts import attempt
 from shoal.review.results.views import REPORT
 
 # Seconds for one answer: a server with an object store answers when it has stored a whole model.
@@ -188,9 +187,7 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         report = settings.tracking.clients and (run.path / REPORT).exists()
         # A description that is there stays, also one that a user wrote.
         if status == "FINISHED" and not logged.data.tags.get(NOTE):
-            note = attempt(run, "the description in MLflow", lambda: note_text(run, logged, report=report))
-            if note:
-                client.set_tag(run_id, NOTE, note)
+            client.set_tag(run_id, NOTE, note_text(run, logged, report=report))
     if logged.info.status != status:
         if status == "RUNNING":
             client.update_run(run_id, status=status)

@@ -1,4 +1,4 @@
-"""Runs side by side on one self-contained HTML page: numbers, curves, and the settings and origins that differ."""
+"""Runs side by side on one self-contained HTML page: numbers, curves, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import lineage_rows, value_in_table
+from shoal.review.pages.provenance import value_in_table
 from shoal.review.results.comparison import check_different, why_not_comparable
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
@@ -24,8 +24,6 @@ from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
 """Runs of a page: each has a letter."""
-OF_THE_RUN = ("MLflow run", "Prefect flow run", "settings")
-"""Rows of lineage that differ between any two runs."""
 TOLERANCE = 5e-5
 """Numbers that differ by less count as equal, and none of them is called the best."""
 
@@ -45,7 +43,6 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     check_different(folders)
     runs = dict(zip(string.ascii_uppercase, folders, strict=False))
     results = [run_result(folder) for folder in folders]
-    origins = [origin_of(folder) for folder in folders]
     settings = [flatten(folder.settings()) for folder in folders]
     reason = why_not_comparable(folders)
     return write_page(
@@ -60,8 +57,6 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         curves=curves_of({letter: folder.table("rounds") for letter, folder in runs.items()}),
         name_of=name_of,
         settings=differences([{key: value_in_table(value) for key, value in flat.items()} for flat in settings]),
-        same=[name for name in origins[0] if len({origin.get(name) for origin in origins}) == 1],
-        origins=differences(origins),
     )
 
 
@@ -136,11 +131,6 @@ def differences(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = [(key, [column.get(key, "") for column in columns]) for key in keys]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
-
-
-def origin_of(folder: RunFolder) -> dict[str, str]:
-    """Return what a run comes from, by name: equal words mean equal bytes."""
-    return {row.what: f"{row.name} {row.digest}".strip() for row in lineage_rows(folder) if row.what not in OF_THE_RUN}
 
 
 def report_of(folder: RunFolder) -> str:

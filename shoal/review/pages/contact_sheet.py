@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.cells import cell_len
 
-from shoal.review.results.fonts import drawable, families
+from shoal.core.errors import escaped
+from shoal.review.results.fonts import families
 
 COLUMNS = 10
 MIN_SIDE = 48
@@ -60,36 +61,36 @@ def contact_sheet(title: str, lines: Sequence[str], blocks: Sequence[Block], col
         columns: images side by side.
     """
     thumbs = [[thumbnail(image) for image in block.images] for block in blocks]
-    sides = np.array([thumb.shape[:2] for row in thumbs for thumb in row])
+    height, width, _ = np.max([thumb.shape for row in thumbs for thumb in row], axis=0)
     caption_lines = len(blocks[0].captions[0])
-    height = sides[:, 0].max()
-    width = max(_NAMED_WIDTH if caption_lines > 1 else MIN_SIDE, sides[:, 1].max())
+    width = max(width, _NAMED_WIDTH if caption_lines > 1 else MIN_SIDE)
     down = height + _CAPTION_LINE * caption_lines + _GAP
     across = width + _GAP
     right = columns * across
-    texts = [(title, 17, _INK, _GAP, _LINE + _GAP, right)]
-    texts += [(line, 12, _GREY, _GAP, _LINE * row + _GAP, right) for row, line in enumerate(lines, start=2)]
-    images = []
     top = _LINE * (len(lines) + 2)
-    for block, row in zip(blocks, thumbs, strict=True):
-        texts.append((block.heading, 13, _INK, _GAP, top + _LINE, right))
-        top += _HEADING
-        for place, (thumb, caption) in enumerate(zip(row, block.captions, strict=True)):
-            left = _GAP + place % columns * across
-            up = top + place // columns * down
-            images.append((up + (height - thumb.shape[0]) // 2, left + (width - thumb.shape[1]) // 2, thumb))
-            for number, line in enumerate(caption, start=1):
-                texts.append((line, 10, _GREY, left, up + height + _CAPTION_LINE * number - 3, left + width))
-        top += -(-len(row) // columns) * down
-    canvas = np.full((top + _GAP, right + _GAP, 3), 255, dtype=np.uint8)
-    for y, x, thumb in images:
-        canvas[y : y + thumb.shape[0], x : x + thumb.shape[1]] = thumb
-    figure = Figure(figsize=(canvas.shape[1] / _DPI, canvas.shape[0] / _DPI), dpi=_DPI)
-    figure.figimage(canvas, origin="upper")
-    for text, size, colour, left, base, end in texts:
-        short = fit_text(drawable(text), int((end - left) / (size * _LETTER_WIDTH)))
+    bottom = top + sum(_HEADING + -(-len(row) // columns) * down for row in thumbs) + _GAP
+    figure = Figure(figsize=((right + _GAP) / _DPI, bottom / _DPI), dpi=_DPI)
+
+    def write(text: str, size: int, colour: str, left: float, base: float, room: float) -> None:
+        words = fit_text(escaped(text), int(room / (size * _LETTER_WIDTH)))
         style: dict[str, Any] = {"fontsize": size, "color": colour, "fontfamily": families(), "parse_math": False}
-        figure.text(left, len(canvas) - base, short, transform=None, **style)  # without one, points are pixels
+        figure.text(left, bottom - base, words, transform=None, **style)  # without one, points are pixels
+
+    write(title, 17, _INK, _GAP, _LINE + _GAP, right)
+    for row, line in enumerate(lines, start=2):
+        write(line, 12, _GREY, _GAP, _LINE * row + _GAP, right)
+    for block, images in zip(blocks, thumbs, strict=True):
+        write(block.heading, 13, _INK, _GAP, top + _LINE, right)
+        top += _HEADING
+        for place, (thumb, caption) in enumerate(zip(images, block.captions, strict=True)):
+            left = _GAP + place % columns * across
+            base = top + place // columns * down + height
+            inset = (height - thumb.shape[0]) // 2
+            beside = (width - thumb.shape[1]) // 2
+            figure.figimage(thumb, left + beside, bottom - base + height - thumb.shape[0] - inset)
+            for number, line in enumerate(caption, start=1):
+                write(line, 10, _GREY, left, base + _CAPTION_LINE * number - 3, width)
+        top += -(-len(images) // columns) * down
     return figure
 
 

@@ -6,7 +6,6 @@ compile itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.cluster_sheets import named_clusters
 from shoal.review.pages.figures import MARKERS, PALETTE, legend_label, save
 from shoal.review.results.clusters import FEATURES, read_cluster_tensors
+from shoal.review.results.cross_tables import by_number
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
@@ -90,7 +90,7 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
         name: the kind of groups.
     """
     group_of = groups.fillna("").to_numpy(dtype=str)
-    largest = in_order(groups.value_counts().index[:MAX_GROUPS].tolist())
+    largest = sorted(groups.value_counts().index[:MAX_GROUPS], key=by_number)
     others = points[~np.isin(group_of, largest)]
     if len(others):
         axes.scatter(others[:, 0], others[:, 1], s=6, color=GREY, label=f"others, or no {name}")
@@ -107,12 +107,3 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
     axes.legend(fontsize=6, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.02), markerscale=1.5)
     axes.set_title(f"by {name}", fontsize=9)
     axes.set(xticks=[], yticks=[])
-
-
-def in_order(names: Sequence[str]) -> list[str]:
-    """Return names sorted as numbers where all are numbers, else alphabetically.
-
-    >>> in_order(["10", "9"]), in_order(["b", "a"])
-    (['9', '10'], ['a', 'b'])
-    """
-    return sorted(names, key=int if all(name.isdecimal() for name in names) else None)

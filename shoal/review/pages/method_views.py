@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pandas import DataFrame
-
 from shoal.core.errors import ShoalError
 from shoal.data.sets.csv_file import write_csv
 from shoal.engine.store.client_names import client_names
@@ -39,16 +37,6 @@ def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
         clients,
     )
     return opened.method, history
-
-
-def method_tables(run: RunFolder) -> dict[str, DataFrame]:
-    """Return the tables that the run's method makes of the run, by name.
-
-    Raises:
-        ShoalError: see `method_and_history`.
-    """
-    method, history = method_and_history(run)
-    return method.tables(history)
 
 
 def draw_method_views(run: RunFolder) -> list[Path]:

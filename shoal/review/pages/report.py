@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from PIL import Image
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
-from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
@@ -25,18 +23,16 @@ from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
 from shoal.review.pages.window_pictures import INKS
-from shoal.review.results.attempts import attempt
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
-from shoal.review.results.fonts import missing_letters
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
 from shoal.review.results.run_data import run_data
 from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import summary_of
-from shoal.review.results.views import REPORT, check_figures, keep_report
+from shoal.review.results.views import REPORT, check_figures, keep_view
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
@@ -51,8 +47,6 @@ MAX_COLUMNS = 5
 """Columns by which clusters are shown to differ."""
 MAX_CLIENTS = 200
 """Clients of the last round that are listed, and clients that missed rounds."""
-UNUSED = tuple(f"bytes_{way}" for way in WAYS)
-"""Columns of a client's table that are left out where no client has a value."""
 FIRST = ("scores", "losses", "bytes")
 """The figures that stand before the method's own."""
 
@@ -60,7 +54,7 @@ FIRST = ("scores", "losses", "bytes")
 def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
     """Write report.html from the run folder; figures are embedded.
 
-    The report leaves out parts that the run does not have. It also leaves out parts that fail, and an event says which.
+    The report leaves out parts that the run does not have.
 
     Args:
         run: the run's folder.
@@ -93,44 +87,42 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         **parts_of(run),
     )
     if in_run_folder:
-        keep_report(run)
+        keep_view(run, REPORT)
     return page
 
 
 def parts_of(run: RunFolder) -> dict[str, Any]:
-    """Return the parts of the report that may fail, by their names in the template; None stands for one that did.
+    """Return the parts of the report by their names in the template; a run does not have all of them.
 
     Raises:
         StoreError: a file of the run is damaged.
     """
     table = named_clusters(run)
-    makers: dict[str, tuple[str, Callable[[], Any]]] = {
-        "summary": ("the summary", lambda: summary_of(run)),
-        "next": ("what to do next", lambda: next_step(run, run_result(run))),
-        "clusters": ("the table of clusters", lambda: cluster_rows(run)),
-        "dealt": ("labels by clients", lambda: labels_by_clients(run)),
-        "channels": ("what the images show", lambda: drawn_channels(run)),
-        "sheets": ("images of clusters", lambda: embedded_sheets(run)),
-        "clients": ("clients", lambda: last_clients(run)),
-        "of_sites": ("sites", lambda: site_rows(run)),
-        "missed": ("clients that did not answer", lambda: missed_rounds(run)),
-        "missing_letters": ("letters", lambda: missing_letters(names_in_pictures(run, table))),
-        "chosen": ("settings that differ from the defaults", lambda: changed_rows(run.settings())),
-        "origins": ("origins", lambda: lineage_rows(run)),
-        "figures": ("figures", lambda: embedded_figures(run)),
-        "embedding": ("the figure of features", lambda: list(map(embedded, run.figures.glob(EMBEDDING)))),
+    parts = {
+        "summary": summary_of(run),
+        "next": next_step(run, run_result(run)),
+        "clusters": cluster_rows(run),
+        "dealt": labels_by_clients(run),
+        "channels": drawn_channels(run),
+        "sheets": embedded_sheets(run),
+        "clients": last_clients(run),
+        "of_sites": site_rows(run),
+        "missed": missed_rounds(run),
+        "chosen": changed_rows(run.settings()),
+        "origins": lineage_rows(run),
+        "figures": embedded_figures(run),
+        "embedding": [embedded(path) for path in run.figures.glob(EMBEDDING)],
     }
-    if table is not None:
-        makers |= {
-            "facts": ("quality of clusters", lambda: cluster_facts(run)),
-            "confused": ("clusters by labels", lambda: confusion(table)),
-            "crossed": ("clusters by clients", lambda: clusters_by_clients(table)),
-            "baselines": ("null baselines", lambda: about_baselines(run)),
-            "sites": ("clusters and clients", lambda: about_sites(run, table)),
-            "twins": ("columns of clusters that may be one kind", lambda: twin_columns(run, table)),
-            "judged": ("the samples of the verdict", lambda: judged_samples(run, table)),
-        }
-    return {name: attempt(run, what, make, raised=(StoreError,)) for name, (what, make) in makers.items()}
+    if table is None:
+        return parts
+    return parts | {
+        "facts": cluster_facts(run),
+        "confused": confusion(table),
+        "crossed": clusters_by_clients(table),
+        "baselines": about_baselines(run),
+        "sites": about_sites(run, table),
+        "twins": twin_columns(run, table),
+    }
 
 
 def about_baselines(run: RunFolder) -> dict[str, Any] | None:
@@ -140,19 +132,6 @@ def about_baselines(run: RunFolder) -> dict[str, Any] | None:
         return None
     comparison = facts.comparison
     return {"rows": baseline_rows(comparison), "samples": comparison.samples, "space": in_words(comparison.space)}
-
-
-def judged_samples(run: RunFolder, table: pd.DataFrame) -> str:
-    """Return how many samples the verdict is about, in a sentence; empty where it is about all of them.
-
-    Args:
-        run: the run's folder.
-        table: its cluster table.
-    """
-    facts = cluster_facts(run)
-    if facts is None or facts.comparison is None or facts.comparison.samples == len(table):
-        return ""
-    return f"The verdict is about {facts.comparison.samples:,} of {len(table):,} samples."
 
 
 def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
@@ -213,8 +192,10 @@ def twin_columns(run: RunFolder, table: pd.DataFrame) -> list[dict[str, Any]]:
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients of the last round, a dictionary each, with their names where they have some."""
     clients = run.table("clients")
+    if not len(clients):
+        return []
     clients = clients[clients["round"] == clients["round"].max()].dropna(axis=1, how="all").drop(columns="round")
-    clients = clients.drop(columns=[name for name in UNUSED if name in clients and not clients[name].any()])
+    clients = clients.drop(columns=[f"bytes_{way}" for way in WAYS if not clients[f"bytes_{way}"].any()])
     if len(clients) > 1:
         names = client_names(run)
         clients["client"] = [named(names, int(client)) for client in clients["client"]]
@@ -222,27 +203,17 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     return [{name_of(str(key)): value_of(str(key), value) for key, value in record.items()} for record in records]
 
 
-def names_in_pictures(run: RunFolder, table: pd.DataFrame | None) -> list[str]:
-    """Return the names that a run's pictures may show: of clients, labels and files."""
-    named = pd.DataFrame() if table is None else table.filter(["label", "file"])
-    return [*client_names(run), *pd.unique(named.astype("string").stack())]
-
-
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
-    missed = {
-        (client, event.round)
-        for event in run.whole_events()
-        if event.kind in MISSED_EVENTS
-        for client in event.facts.get("clients", [event.facts.get("client")])
-    }
-    rounds_of: dict[int, list[int]] = {}
-    for client, round in sorted(missed):
-        rounds_of.setdefault(client, []).append(round)
+    rounds_of: dict[int, set[int]] = {}
+    for event in run.whole_events():
+        if event.kind in MISSED_EVENTS:
+            for client in event.facts.get("clients", [event.facts.get("client")]):
+                rounds_of.setdefault(client, set()).add(event.round)
     names = client_names(run)
     rows = []
-    for client, rounds in sorted(rounds_of.items(), key=lambda item: -len(item[1])):
-        listed = ", ".join(map(str, rounds[:MAX_ROUNDS_LISTED]))
+    for client, rounds in sorted(rounds_of.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = ", ".join(map(str, sorted(rounds)[:MAX_ROUNDS_LISTED]))
         if len(rounds) > MAX_ROUNDS_LISTED:
             listed += ", ..."
         rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})

@@ -6,7 +6,7 @@
     centres.safetensors  the centres (c, d), where clusters are defined by centres
     features.safetensors some rows of the table, and the model's features of them (`shoal.methods.scores.shown`)
 
-Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
+The final state is judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
 written last: without it, or with another state's digest in it, the table is made again when the run is resumed.
 """
 
@@ -28,11 +28,11 @@ from shoal.core.streams import Streams
 from shoal.data.intake.table_coding import CODING, TableCoding, coding_of
 from shoal.data.intake.windows import WindowRule, window_rule
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import DataSpec, Kind, Prepared, open_prepared
+from shoal.data.sets.prepared import DataSpec, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Call, Failed
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.checkpoint import has_server, load_index, rounds_done
+from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import (
     StoreError,
     check_digest,
@@ -55,7 +55,7 @@ from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import Comparison
-from shoal.methods.scores.quality import size_shares, stability
+from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.verdict import Verdict, verdict_of
 from shoal.review.results.stable_names import NIGHT, NamedTable, StableNames, first_names, names_after, with_names
@@ -69,7 +69,6 @@ QUALITY = (
     "neighbour_agreement",
     "site_nmi",
     "silhouette",
-    "stability",
     "smallest_cluster",
     "largest_cluster",
     "empty_clusters",
@@ -82,7 +81,7 @@ class ClusteredData:
     """The data set that has the clusters, as new samples are compared with it.
 
     Args:
-        name, kind, classes, train, test, shape, measurements: as in `DataSpec`.
+        spec: the facts of the set that a method may use.
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
         embedded: the images and the encoder of a set of vectors that was made of images; None of any other set.
@@ -90,31 +89,12 @@ class ClusteredData:
         windows: how windows of series are cut; None for other kinds.
     """
 
-    name: str
-    kind: Kind
-    classes: int | None
-    train: int
-    test: int
-    shape: tuple[int, ...]
+    spec: DataSpec
     features: tuple[str, ...]
     on_odd: str
     embedded: EmbeddedFrom | None = None
-    measurements: bool = False
     coding: TableCoding | None = None
     windows: WindowRule | None = None
-
-    @property
-    def spec(self) -> DataSpec:
-        """The facts of the set that a method may use."""
-        return DataSpec(
-            self.name,
-            self.kind,
-            self.shape,
-            self.classes,
-            self.train,
-            self.test,
-            measurements=self.measurements,
-        )
 
 
 @dataclass(frozen=True)
@@ -123,7 +103,6 @@ class ClusterFacts:
 
     Args:
         round: the last round, after which the clusters are those of the table.
-        compared_with_round: the round that `stability` compares them with; None where no other state is kept.
         weights_sha256: digest of the state after the last round.
         clusters: how many there are, empty ones included.
         confidence: what the column of that name holds: `margin` where there are centres, else `probability`.
@@ -139,7 +118,6 @@ class ClusterFacts:
     """
 
     round: int
-    compared_with_round: int | None
     weights_sha256: str
     clusters: int
     confidence: str
@@ -191,15 +169,12 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
 
 
 def assign_and_write(run: RunFolder, round: int, call: Call) -> None:
-    """Have a worker find the clusters under the last two states that are kept, and write those of the last one.
+    """Have a worker find the clusters under the state of the last round, and write them.
 
     Raises:
         MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
     """
-    states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
-    # One after the other: workers that share no file system with this machine keep one state at a time.
-    answers = {r: assign_samples(run, r, call, judge=r == round) for r in reversed(states)}
-    write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
+    write_clusters(run, round, assign_samples(run, round, call))
 
 
 def has_clusters(run: RunFolder) -> bool:
@@ -241,7 +216,7 @@ def keep_facts_digest(run: RunFolder) -> None:
         run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
-def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
+def assign_samples(run: RunFolder, round: int, call: Call) -> Assigned:
     """Have a worker find the clusters of all samples under the state of a round, once more if the worker is lost.
 
     Raises:
@@ -251,7 +226,7 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
     clients: tuple[ClientFiles, ...] = ()
     if METHODS[run.settings().method.name].evaluation_reads_memory:
         clients = load_index(run, round).clients()
-    request = Assign(run.path, round, paths.server, clients, judge)
+    request = Assign(run.path, round, paths.server, clients)
     try:
         answer = call(request)
     except WorkerLost:
@@ -262,13 +237,13 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
     return answer
 
 
-def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
+def write_clusters(run: RunFolder, round: int, found: Assigned) -> None:
     """Write table, centres, features to draw and facts from what a worker slot found.
 
     Args:
         run: the run's folder.
-        found: the answer for the last round, with `silhouette`.
-        assignments: clusters int (n,) under the states that are kept, by round.
+        round: the last round.
+        found: the answer for it.
     """
     status = run.status()
     prepared = open_prepared(run.folder_of("data"))
@@ -288,10 +263,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
             save_tensors(run.path / file, tensors, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
     quality: dict[str, float | None] = {"silhouette": found.silhouette}
-    *earlier, last = sorted(assignments)
     assert status.weights_sha256 is not None, "the run is finished"
-    if earlier:
-        quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
     quality |= size_shares(np.bincount(found.cluster, minlength=found.clusters))
     confidence = "margin"
     if found.centres is None:
@@ -302,8 +274,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     if found.comparison is not None:
         quality |= found.comparison.numbers
     facts = ClusterFacts(
-        round=last,
-        compared_with_round=earlier[-1] if earlier else None,
+        round=round,
         weights_sha256=status.weights_sha256,
         clusters=found.clusters,
         confidence=confidence,
@@ -333,7 +304,7 @@ def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> Stable
     Args:
         run: the run's folder.
         table: its cluster table.
-        found: its clusters and their centres.
+        found: its clusters.
     """
     night = next((event for event in reversed(run.events()) if event.kind == NIGHT), None)
     if night is None:
@@ -348,7 +319,7 @@ def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> Stable
         message = f"the clusters of the champion {name} cannot be read, so that all clusters get new names: {error}"
         run.event("cluster_names_lost", level=WARNING, message=message)
         return StableNames(tuple(range(taken, taken + found.clusters)), taken + found.clusters)
-    return names_after(champion, table, found.clusters, found.centres, taken)
+    return names_after(champion, table, found.clusters, taken)
 
 
 def named_table(run: RunFolder) -> NamedTable:
@@ -361,11 +332,7 @@ def named_table(run: RunFolder) -> NamedTable:
     table = read_clusters(run, ("part", "sample", "file", "cluster"))
     if facts is None or table is None:
         raise StoreError(f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it")
-    tensors = read_cluster_tensors(run, CENTRES)
-    centres = None
-    if tensors is not None:
-        centres = tensors["centres"].numpy()
-    return NamedTable(run.name, table, facts.names or first_names(facts.clusters), centres)
+    return NamedTable(run.name, table, facts.names or first_names(facts.clusters))
 
 
 def first_free_name(run: RunFolder) -> int:
@@ -399,20 +366,13 @@ def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> S
 
 def clustered_data(prepared: Prepared) -> ClusteredData:
     """Return the facts about a data set that clusters.json holds."""
-    spec = prepared.spec
     return ClusteredData(
-        name=spec.name,
-        kind=spec.kind,
-        classes=spec.classes,
-        train=spec.train,
-        test=spec.test,
-        shape=spec.shape,
+        spec=prepared.spec,
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=on_odd_of(prepared),
         embedded=embedded_from(prepared.manifest),
-        measurements=spec.measurements,
         coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
-        windows=window_rule(prepared.manifest) if spec.kind == "series" else None,
+        windows=window_rule(prepared.manifest) if prepared.spec.kind == "series" else None,
     )
 
 

@@ -1,40 +1,13 @@
-"""Runs side by side: method, data and result of each."""
+"""Runs side by side: whether their numbers can be compared."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.registry import METHODS
-from shoal.review.results.result import RunResult, run_result
-
-
-@dataclass(frozen=True)
-class ComparedRun:
-    """A run beside others.
-
-    Args:
-        method, data: names.
-        result: of the run.
-    """
-
-    method: str
-    data: str
-    result: RunResult
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the run as one flat JSON object."""
-        return {"method": self.method, "data": self.data, **self.result.to_json()}
-
-
-def compared_run(run: RunFolder) -> ComparedRun:
-    """Return a run as it is compared with others."""
-    settings = run.settings()
-    return ComparedRun(settings.method.name, settings.data.name, run_result(run))
 
 
 def is_pooled(run: RunFolder) -> bool:

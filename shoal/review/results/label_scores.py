@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,19 +40,6 @@ class LabelScores:
     beside: Comparison
     verdict: Verdict
     table: pd.DataFrame
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of them as JSON; the table by cluster, then by label."""
-        return {
-            "samples": self.samples,
-            "labelled": self.beside.samples,
-            "scores": self.scores,
-            "chance_acc": self.beside.chance_acc,
-            "chance_ari": self.beside.chance_ari,
-            "largest_class": self.beside.largest_class,
-            "verdict": vars(self.verdict),
-            "table": {str(cluster): dict(row) for cluster, row in self.table.to_dict("index").items()},
-        }
 
 
 def label_scores(run: RunFolder, labels: Path) -> LabelScores:

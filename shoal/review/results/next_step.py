@@ -17,7 +17,6 @@ from shoal.methods.scores.verdict import MARGIN, in_words
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import RunResult
 from shoal.review.results.stable_names import DECIDED
-from shoal.review.results.summary import counted
 
 MORE_ROUNDS = 4
 """The factor on the rounds that is suggested for a run that trained too little."""
@@ -115,7 +114,7 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
         told = True
     if facts is not None and told and getattr(settings.method, "sites", "centre") != "centre":
         change = "sites=centre"
-        if facts.data.kind == "image" and settings.method.representation != "light":
+        if facts.data.spec.kind == "image" and settings.method.representation != "light":
             change = "representation=light"
         return NextStep(
             "Clients seem to differ by light, stain or an offset. Take that away, and see whether the clusters stay.",
@@ -144,16 +143,12 @@ def after_baseline(run: RunFolder, settings: Settings, lead: str, *, by_neighbou
     if by_neighbours:
         better = f"By neighbours K-means on {in_words(lead)} may do better than this run: only the samples can tell."
     simpler = simple_settings(lead)
-    longer = ""
-    if METHODS[settings.method.name].trains and not by_neighbours:
-        longer = f"rounds={MORE_ROUNDS * settings.rounds}"
     if simpler is not None:
         words = f"{better} It is quick: run it over the clients, and look at the samples of its clusters beside these."
-        if longer:
-            words += f" Or train longer: this run had {counted(settings.rounds, 'round')}; try {longer}."
         return NextStep(words, simple_command(settings, simpler))
-    if longer:
-        return NextStep(f"{better} Training has not helped yet: train longer.", same_but(run, longer))
+    if METHODS[settings.method.name].trains and not by_neighbours:
+        words = f"{better} Training has not helped yet: train longer."
+        return NextStep(words, same_but(run, f"rounds={MORE_ROUNDS * settings.rounds}"))
     return NextStep(f"{better} Another method may suit the data.", f"shoal data show {settings.data.name}")
 
 

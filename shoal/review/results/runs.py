@@ -1,28 +1,88 @@
-"""A run as one line of the list of runs, and the removal of a run."""
+"""The list of all runs, a line a run."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
-from shoal.engine.store.codec import disk_error
 from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import shown_in
 from shoal.review.results.clusters import expects_clusters
-from shoal.review.results.listed_run import ListedRun
 from shoal.review.results.result import run_result, shown_metrics
 
-REMOVED = ".removed"
-"""The folder, among the runs, of those that are being removed."""
+UNREADABLE = "unreadable"
+"""The state of a run whose files cannot be trusted any more."""
 CLUSTER_SCORES = ("acc", "neighbour_agreement")
 """The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
 FEATURE_SCORES = ("probe", "knn")
 """The numbers that judge features."""
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run in a line.
+
+    Args:
+        name: of its folder.
+        method, data: as in its settings; empty where these cannot be read.
+        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
+            process works on was interrupted.
+        rounds: rounds done.
+        metric, score: name and value of the first number that judges it; None where it was not judged.
+        verdict: good, doubtful or chance; empty where there is none.
+        seconds: of all rounds.
+        bytes: on the disk.
+        epsilon, epsilon_of_set: of private updates: of a client's messages in this run, and in all private runs on its
+            data set up to its end; of noise that is not secret infinite, and None for the set.
+        why: what is wrong with it, where something is.
+    """
+
+    name: str
+    method: str = ""
+    data: str = ""
+    state: str = UNREADABLE
+    rounds: int = 0
+    metric: str | None = None
+    score: float | None = None
+    verdict: str = ""
+    seconds: float = 0.0
+    bytes: int = 0
+    epsilon: float | None = None
+    epsilon_of_set: float | None = None
+    why: str = ""
+
+
+def listed_runs(
+    runs: Path,
+    *,
+    method: str | None = None,
+    data: str | None = None,
+    states: Sequence[str] = (),
+    last: int | None = None,
+) -> list[ListedRun]:
+    """Return the runs of a folder, the newest first.
+
+    Args:
+        runs: the folder.
+        method, data: only runs of these.
+        states: only runs in one of these states.
+        last: only so many; older runs are not read.
+    """
+    lines = (list_run(RunFolder(path.parent)) for path in reversed(in_order(runs)))
+    matching = (
+        run
+        for run in lines
+        if method in (None, run.method) and data in (None, run.data) and (not states or run.state in states)
+    )
+    return list(islice(matching, last))
 
 
 def list_run(run: RunFolder) -> ListedRun:
@@ -37,25 +97,22 @@ def list_run(run: RunFolder) -> ListedRun:
         why = run.status().message
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
-    kind = METHODS[settings.method.name]
-    epsilon = None
-    if "epsilon_sent" in result.metrics:
-        epsilon = (result.metrics["epsilon_sent"], result.metrics.get("epsilon_set_sent"))
-    verdict = ""
-    if result.verdict is not None:
-        verdict = result.verdict.word
+    of_features = not expects_clusters(METHODS[settings.method.name])
+    metric, score = main_score(shown_metrics(result), of_features=of_features) or (None, None)
     return ListedRun(
         run.name,
         method=settings.method.name,
         data=settings.data.name,
         state=state,
         rounds=result.rounds,
-        score=main_score(shown_metrics(result), of_features=not expects_clusters(kind)),
-        bytes=size,
+        metric=metric,
+        score=score,
+        verdict="" if result.verdict is None else result.verdict.word,
         seconds=result.seconds,
+        bytes=size,
+        epsilon=result.metrics.get("epsilon_sent"),
+        epsilon_of_set=result.metrics.get("epsilon_set_sent"),
         why=why,
-        epsilon=epsilon,
-        verdict=verdict,
     )
 
 
@@ -71,17 +128,10 @@ def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, f
 def bytes_of(folder: Path) -> int:
     """Count the bytes of the files below a folder; files that vanish meanwhile are left out."""
     total = 0
-    folders = [str(folder)]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
-        except OSError:
-            continue
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_size
     return total
 
 
@@ -94,20 +144,3 @@ def at_work(run: RunFolder) -> bool:
             return False
     except RunError:
         return True
-
-
-def remove_run(run: RunFolder) -> None:
-    """Remove a run's folder; what MLflow has of it stays there.
-
-    Raises:
-        RunError: a process is working on it. StoreError: the folder cannot be removed.
-    """
-    with run.locked():
-        # Nothing in this folder is taken for a run, even if the removal is cut short.
-        bin = run.path.parent / REMOVED
-        try:
-            bin.mkdir(exist_ok=True)
-            run.path.rename(bin / run.name)
-        except OSError as error:
-            raise disk_error(run.path, error) from error
-    shutil.rmtree(bin, ignore_errors=True)

@@ -81,7 +81,6 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     assert status.weights_sha256 is not None, "the run is finished"
     facts = ClusterFacts(
         round=round,
-        compared_with_round=None,
         weights_sha256=status.weights_sha256,
         clusters=answers[0].clusters,
         confidence="probability",
@@ -109,7 +108,7 @@ def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: Sit
     """Have a site find the clusters of its samples; arguments and errors as of `write_clusters_of_sites`."""
     index = load_index(run, round)
     files = tuple(index.client(client) for client in about.clients)
-    answer = call(Assign(run.path, round, RoundPaths(run.path, round).server, files, judge=True, site=site))
+    answer = call(Assign(run.path, round, RoundPaths(run.path, round).server, files, site=site))
     if isinstance(answer, Failed):
         raise MethodError(answer.error)
     assert isinstance(answer, AssignedAtSite)

@@ -53,13 +53,11 @@ class NamedTable:
         run: the run's name.
         table: its cluster table.
         names: of its clusters.
-        centres: float (c, d); None where clusters have none.
     """
 
     run: str
     table: pd.DataFrame
     names: StableNames
-    centres: np.ndarray | None = None
 
 
 def first_names(clusters: int) -> StableNames:
@@ -67,28 +65,20 @@ def first_names(clusters: int) -> StableNames:
     return StableNames(tuple(range(clusters)), clusters)
 
 
-def names_after(
-    old: NamedTable, table: pd.DataFrame, clusters: int, centres: np.ndarray | None, taken: int
-) -> StableNames:
+def names_after(old: NamedTable, table: pd.DataFrame, clusters: int, taken: int) -> StableNames:
     """Return the names of new clusters: those of the old clusters that they continue, or new names.
 
     Args:
         old: the champion's clusters.
         table: the new cluster table, a row a sample.
         clusters: how many new clusters there are.
-        centres: of the new clusters, float (c, d); None where clusters have none.
         taken: the smallest number that no cluster of any run has, so that a challenger that was not promoted does not
             share a name with a later one.
     """
     count = len(old.names.names)
-    before = OldClusters(
-        old.names.names,
-        _sizes(old.table, count),
-        max(old.names.next_name, taken),
-        old.centres,
-    )
+    before = OldClusters(old.names.names, _sizes(old.table, count), max(old.names.next_name, taken))
     shared = shared_samples(old.table, table, count, clusters)
-    found = name_clusters(before, shared, _sizes(table, clusters), centres)
+    found = name_clusters(before, shared, _sizes(table, clusters))
     return StableNames(found.names, found.next_name, old.run, found.changes)
 
 

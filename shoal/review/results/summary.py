@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
-from shoal.methods.scores.metrics import DESCRIBED
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_data import run_data
@@ -34,7 +33,7 @@ class Number:
     Attributes:
         value: as it is shown, with its unit.
         name: what it is, in a word or two.
-        about: what a reader must know to judge it; may be empty.
+        about: what else a reader must know; may be empty.
     """
 
     value: str
@@ -66,7 +65,7 @@ def summary_of(run: RunFolder) -> Summary:
     result = run_result(run)
     clusters = clusters_found(run, result)
     scores = scores_of(result)
-    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
+    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
     return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
 
 
@@ -102,65 +101,42 @@ def progress_in_words(run: RunFolder, result: RunResult) -> str:
 def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
     """Return the outcome in one sentence."""
     state = f"It {'' if result.status == FINISHED else 'is '}{progress_in_words(run, result)}"
-    parts = []
-    for number in numbers:
-        if number.name.startswith("cluster"):
-            parts.append(f"{number.value} {number.name} {number.about}".strip())
-        else:
-            parts.append(f"{number.name} {number.value}")
-    if not parts:
-        return f"{state}."
-    return f"{state}: {', '.join(parts)}."
+    parts = [
+        f"{number.value} {number.name} {number.about}".strip()
+        if number.name.startswith("cluster")
+        else f"{number.name} {number.value}"
+        for number in numbers
+    ]
+    return f"{': '.join(filter(None, (state, ', '.join(parts))))}."
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     """Return how many clusters have samples, and how many; else what the method counted; empty where it has none."""
     facts = cluster_facts(run)
-    table = read_clusters(run, ["cluster", "part"])
+    table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        unused = facts.clusters - len(sizes)
-        smallest = int(sizes.min())
-        largest = int(sizes.max())
-        sizes_in_words = f"of {counted(largest, 'sample')} each"
-        if smallest < largest:
-            sizes_in_words = f"of {smallest:,} to {largest:,} samples"
-        if (table["part"] != "train").any():
-            sizes_in_words += " with those of the test part"
-        if unused:
+        sizes_in_words = f"of {sizes.min():,} to {sizes.max():,} samples"
+        if unused := facts.clusters - len(sizes):
             sizes_in_words += f"; {unused} of {facts.clusters} are empty"
         return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
-    for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
+    for name, ending in (("clusters_used", ""), ("clusters", " of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            head, _, rest = what.partition(" ")
-            return (Number(f"{count}", f"{plural(count, head)} {rest}".strip()),)
+            return (Number(f"{count}", f"{plural(count, 'cluster')}{ending}"),)
     return ()
 
 
 def scores_of(result: RunResult) -> tuple[Number, ...]:
     """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
-    return tuple(
-        Number(
-            f"{values[name]:.3f}",
-            IN_WORDS.get(name, name.replace("_", " ")),
-            DESCRIBED[name].words if name in DESCRIBED else "",
-        )
-        for name in score_names(result)
-    )
-
-
-def score_names(result: RunResult) -> list[str]:
-    """Return the names of the most telling scores that a run has, as in its tables."""
-    return [name for name in SCORES if name in result.metrics or name in result.quality][:MAX_SCORES]
+    names = [name for name in SCORES if name in values][:MAX_SCORES]
+    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names)
 
 
 def bytes_sent(moved: Mapping[str, int]) -> Number:
-    """Return all bytes that were sent, and the share of each way."""
-    ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
-    parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
-    return Number(size(sum(moved.values())), "sent", ", ".join(parts))
+    """Return all bytes that were sent."""
+    return Number(size(sum(moved.values())), "sent")
 
 
 def size(count: float) -> str:

@@ -7,7 +7,7 @@ alarm in all comparisons together at the given level (Bonferroni).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,6 @@ class Drift:
     def found(self) -> bool:
         """Whether the shares differ by more than chance."""
         return self.distance > self.by_chance
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON."""
-        return {**asdict(self), "found": self.found}
 
     def sentence(self) -> str:
         """Return the comparison in one sentence."""

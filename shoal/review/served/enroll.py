@@ -108,17 +108,13 @@ class Enrolment:
         path: the nodes from the root to its cluster.
         cluster: number of the last node.
         clients: who is in that cluster.
-        given: the node whose model it gets.
-        model: the file of that model: named tensors of the network.
-        round: the round whose tree was used.
+        model: the file of the cluster's model: named tensors of the network.
     """
 
     path: tuple[Step, ...]
     cluster: int
     clients: tuple[int, ...]
-    given: int
     model: str
-    round: int
 
 
 def check_alike(prepared: Prepared, facts: RunFacts) -> None:
@@ -136,24 +132,20 @@ def check_alike(prepared: Prepared, facts: RunFacts) -> None:
         )
 
 
-def enroll(
-    run: RunFolder, client: Client, give: int | None = None, out: Path | None = None, round: int | None = None
-) -> Enrolment:
-    """Walk a new client down the tree by the update of its training, and write the model of its node.
+def enroll(run: RunFolder, client: Client, out: Path | None = None) -> Enrolment:
+    """Walk a new client down the tree by the update of its training, and write the model of its leaf.
 
     Args:
         run: a run of method cfl with at least one finished round.
         client: its samples and streams.
-        give: the number of a node on its path; None: the last one, a leaf.
         out: the model's file; by default in the run's folder.
-        round: the round whose tree is used; None: the last.
 
     Raises:
-        RunError: the run has another method, no round yet or no such round, or `give` names no node of the path.
+        RunError: the run has another method, or no round yet.
         StoreError: the state is damaged.
     """
     _, method = open_cfl(run)
-    server = read_state(run, round).server
+    server = read_state(run).server
     if not server.round:
         raise RunError(f"run {run.name} has no finished round yet: `shoal run --resume {run.name}` trains it")
     state = CFLState.from_server(server)
@@ -175,12 +167,8 @@ def enroll(
         path.append(Step(node, similarities, accuracy))
         node = nearest_child(similarities)
     cluster = path[-1].node
-    chosen = cluster if give is None else give
-    nodes = [step.node for step in path]
-    if chosen not in nodes:
-        raise RunError(f"--give {chosen}: the client's path has the nodes {', '.join(map(str, nodes))}")
-    vectors.load(network, server.model[f"node/{chosen}"])
-    file = out or run.path / f"enrolled-node-{chosen}.safetensors"
-    about = {"run": run.name, "node": chosen, "settings": run.settings().to_json()}
+    vectors.load(network, weights)
+    file = out or run.path / f"enrolled-node-{cluster}.safetensors"
+    about = {"run": run.name, "node": cluster, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)
-    return Enrolment(tuple(path), cluster, tuple(tree.nodes[cluster].clients), chosen, str(file), server.round)
+    return Enrolment(tuple(path), cluster, tuple(tree.nodes[cluster].clients), str(file))

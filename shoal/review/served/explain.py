@@ -5,8 +5,6 @@ Everything is read from the run's cluster table: nothing is computed again, and 
 
 from __future__ import annotations
 
-import html
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,6 @@ from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_im
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, block_of, by_certainty, images_of, named_clusters
 from shoal.review.pages.contact_sheet import contact_sheet
-from shoal.review.pages.pages import in_base64
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.summary import counted
 
@@ -83,11 +80,9 @@ class Explained:
         """Draw the contact sheet as a PNG: a block of images a client, each image as its client holds it.
 
         Raises:
-            DataError: the samples cannot be drawn, the path does not end in .png, or the file cannot be written.
+            DataError: the samples cannot be drawn, or the file cannot be written.
         """
         path = Path(path)
-        if path.suffix.lower() != ".png":
-            raise DataError(f"{path}: expected a name that ends in .png")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.sheet().savefig(path, format="png")
@@ -120,16 +115,6 @@ class Explained:
             order += f"; {len(self.clients) - MAX_CLIENTS:,} more clients have fewer samples"
         return contact_sheet(self.title, [*self.lines, order], blocks, MAX_CERTAIN + MAX_UNSURE)
 
-    def _repr_html_(self) -> str:
-        """Return HTML for a notebook: the clients' table, and the sheet if there are images."""
-        table = self.clients.to_html(index=False, float_format="{:.3f}".format)
-        shown = f"<p><b>{html.escape(self.title)}</b></p>{table}"
-        if images_behind(open_prepared(self.run.folder_of("data"))) is None:
-            return shown
-        with io.BytesIO() as file:
-            self.sheet().savefig(file, format="png")
-            return f"{shown}<img src='data:image/png;base64,{in_base64(file.getvalue())}'>"
-
 
 def explain(run: RunFolder, cluster: int) -> Explained:
     """Return what a cluster of a finished run holds, client by client.
@@ -157,7 +142,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
         raise RunError(f"cluster {cluster} of run {run.name} is empty: choose another one")
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
-    kind = "image" if facts.data.embedded else facts.data.kind
+    kind = "image" if facts.data.embedded else facts.data.spec.kind
     return Explained(run, cluster, len(rows), len(table), tuple(about(rows)), clients, shown, kind)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -19,14 +19,13 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.array_files import is_array_file, open_array_file
+from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
 from shoal.data.intake.image_decoding import Unusable, decode
 from shoal.data.intake.images import Rejected, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import TableCoding, encode
 from shoal.data.intake.tables import read_table, separator_hint
-from shoal.data.intake.vector_values import float32_blocks
 from shoal.data.sets.csv_file import write_csv
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import DataSpec
@@ -72,15 +71,11 @@ class Predicted:
             features, in whose space the centres lie.
         skipped: images that were not used, and why.
         intake: samples that were taken, adapted and left out, as in `shoal data add`.
-        round: the round of the state.
-        rounds: number of rounds of the run.
     """
 
     table: pd.DataFrame
     skipped: list[Rejected]
     intake: Intake = field(default_factory=Intake)
-    round: int = 0
-    rounds: int = 0
 
 
 class Predictor:
@@ -88,20 +83,17 @@ class Predictor:
 
     Args:
         run: the run's folder.
-        round: the round of the state to use; None: the last one.
         embedding: none, or columns (`Embedding`).
 
     Attributes:
-        round: that round.
-        rounds: number of rounds of the run.
         has_offsets: whether sites differ by offsets (`at_site`).
 
     Raises:
-        RunError: the run is not finished, has no clusters of samples, or does not keep that round.
+        RunError: the run is not finished, or has no clusters of samples.
         StoreError: a file of the model is damaged.
     """
 
-    def __init__(self, run: RunFolder, round: int | None = None, embedding: str = "none") -> None:
+    def __init__(self, run: RunFolder, embedding: str = "none") -> None:
         status = run.status()
         if status.state != FINISHED:
             raise RunError(
@@ -115,14 +107,7 @@ class Predictor:
                 raise RunError(f"run {run.name} cannot give new samples a cluster: {reasons[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
         centres = read_cluster_tensors(run, CENTRES)
-        self.rounds = status.round
-        if round not in (None, self.rounds) and centres is not None:
-            raise RunError(
-                f"run {run.name} only keeps the centres of its clusters for the last round, {self.rounds}: predict "
-                "without --round"
-            )
-        checkpoint = read_state(run, round)
-        self.round = checkpoint.server.round
+        checkpoint = read_state(run)
         self.embedding = embedding
         self.clusters = facts.clusters
         self.names = None if facts.names is None else np.asarray(facts.names.names, dtype=np.int32)
@@ -273,7 +258,6 @@ def predict(
     source: Path,
     on_odd: str = "as-set",
     embedding: str = "none",
-    round: int | None = None,
     only: Collection[str] | None = None,
 ) -> Predicted:
     """Return the clusters of new samples.
@@ -284,7 +268,6 @@ def predict(
             with the set's feature columns (Parquet or CSV), or a file with an array of vectors (.npy and others).
         on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
         embedding: none or columns (`Embedding`).
-        round: the round of the state to use; None: the last one.
         only: of a folder of images, only these paths below it; then all of them may be unusable. None: all images.
 
     Raises:
@@ -294,18 +277,16 @@ def predict(
     if on_odd not in get_args(OddSize):
         raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
     check_embedding(embedding)
-    predictor = Predictor(run, round, embedding)
+    predictor = Predictor(run, embedding)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
     if on_odd == "as-set":
         on_odd = predictor.on_odd
     if predictor.takes_images(source):
-        predicted = _predict_images(predictor, source, on_odd, only)
-    elif source.is_file() and is_array_file(source):
-        predicted = _predict_vectors(predictor, source)
-    else:
-        predicted = _predict_table(predictor, source)
-    return replace(predicted, round=predictor.round, rounds=predictor.rounds)
+        return _predict_images(predictor, source, on_odd, only)
+    if source.is_file() and is_array_file(source):
+        return _predict_vectors(predictor, source)
+    return _predict_table(predictor, source)
 
 
 def check_embedding(text: str) -> None:
@@ -450,12 +431,12 @@ def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
     spec = predictor.spec
     file = open_array_file(source)
     expected = int(np.prod(spec.shape))
-    if file.width != expected:
-        raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as {spec.name!r} has")
+    if file.x.shape[1] != expected:
+        raise DataError(f"{source} has vectors of {file.x.shape[1]} numbers, expected {expected}, as {spec.name!r} has")
     intake = Intake()
     parts = [predictor.assign_array(x.reshape(len(x), *spec.shape)) for x in float32_blocks(file)]
-    intake.see("rows", file.rows)
-    intake.take("rows", file.rows)
+    intake.see("rows", len(file.x))
+    intake.take("rows", len(file.x))
     table = pd.concat(parts, ignore_index=True)
     table["row"] = np.arange(len(table))
     return Predicted(table, [], intake=intake)

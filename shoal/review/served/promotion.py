@@ -15,23 +15,22 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
-from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import SETTINGS, RunError, RunFolder
+from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.run_order import in_order
-from shoal.engine.store.shared_temp import user_name
+from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.champions import (
     APPROVED,
     PROMOTED,
     Move,
     champion_version,
-    history,
     make_champion,
     note_move_by_hand,
     return_to_previous,
+    succession,
 )
 from shoal.review.mlflow_log.experiments import NIGHT_DECISION
-from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
+from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import open_client, shown_uri
 from shoal.review.mlflow_log.trouble import reason_of
 from shoal.review.results.stable_names import DECIDED
@@ -153,12 +152,10 @@ def execute_decision(run: RunFolder) -> str | None:
         return None
     with registry_client(settings) as client:
         version = version_of(client, run, name)
-        known = [move.version for move in history(client, name) if move.kind == PROMOTED]
-        if decision.promoted and version not in known:
+        before = client.get_model_version(name, version).tags.get(NIGHT_DECISION)
+        if decision.promoted and before not in (decision.outcome, APPROVED):
             make_champion(client, name, version, PROMOTED, f"a night of {user()}", decision.why)
         _tag(client, run, name, version, {NIGHT_DECISION: decision.outcome, "shoal.night.why": decision.why})
-        if not decision.promoted:
-            _point_challenger(client, name)
     return version
 
 
@@ -182,18 +179,6 @@ def _tag(client: Any, run: RunFolder, name: str, version: str, tags: dict[str, s
     for key, value in tags.items():
         client.set_tag(run_id, key, value)
         client.set_model_version_tag(name, version, key, value)
-
-
-def _point_challenger(client: Any, name: str) -> None:
-    """Point the alias `challenger` to the newest version that waits for approval, where one does.
-
-    A version that was registered since the champion's promotion, and lost against it, would hide the one that waits.
-    """
-    champion = int(champion_version(client, name) or 0)
-    versions = client.search_model_versions(f"name = '{name}'")
-    waiting = [int(version.version) for version in versions if version.tags.get(NIGHT_DECISION) == WAITS]
-    if waiting and max(waiting) > champion:
-        client.set_registered_model_alias(name, CHALLENGER, str(max(waiting)))
 
 
 @dataclass(frozen=True)
@@ -229,8 +214,7 @@ def approve(run: RunFolder, why: str) -> ChampionMove:
     name = name_of_model(settings)
     with registry_client(settings) as client:
         version = version_of(client, run, name)
-        _note_moves(client, name, run.path.parent)
-        before = champion_version(client, name)
+        before = next((champion for champion in succession(client, name)[-1:] if champion != version), None)
         move = make_champion(client, name, version, APPROVED, user(), why or NO_REASON)
         if client.get_model_version(name, version).tags.get(NIGHT_DECISION) == WAITS:
             _tag(client, run, name, version, {NIGHT_DECISION: APPROVED})
@@ -243,7 +227,7 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
     """Make the version that was the champion before the champion again, and record who did so and why.
 
     Args:
-        which: a registered name, or a run of that name; None: the only name that has a champion.
+        which: a registered name; None: the only name that has a champion.
         runs: folder of the runs.
         why: the reason.
 
@@ -252,7 +236,6 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
     """
     settings, name = _model(which, runs)
     with registry_client(settings) as client:
-        _note_moves(client, name, runs)
         before = champion_version(client, name)
         move = return_to_previous(client, name, user(), why or NO_REASON)
         if move is None:
@@ -270,14 +253,9 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
 
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
-    """Return settings that say where MLflow is, and the registered name that is meant."""
-    if which is not None:
-        with contextlib.suppress(RunError):
-            settings = RunFolder.find(which, runs).settings()
-            return settings, name_of_model(settings)
-    settings = make_settings({})
-    if started := in_order(runs):
-        settings = RunFolder(started[-1].parent).settings()
+    """Return settings that say where MLflow is, those of the newest run, and the registered name that is meant."""
+    started = in_order(runs)
+    settings = RunFolder(started[-1].parent).settings() if started else make_settings({})
     if which is not None:
         return settings, which
     with registry_client(settings) as client:
@@ -292,25 +270,6 @@ def _names(client: Any) -> list[str]:
     return sorted(model.name for model in client.search_registered_models() if CHAMPION in model.aliases)
 
 
-def _note_moves(client: Any, name: str, runs: Path) -> Move | None:
-    """Record a move of the champion that has no record: of a night that was killed in between, or by a person.
-
-    Returns:
-        The move, if a person made it.
-    """
-    version = champion_version(client, name)
-    moves = history(client, name)
-    if version is not None and not any(move.version == version for move in moves):
-        run = _folder_of_run(runs, run_of_version(client, name, version))
-        decision = None
-        if run is not None:
-            decision = decision_of(run)
-        if decision is not None and decision.promoted:
-            make_champion(client, name, version, PROMOTED, f"a night of {user()}", decision.why)
-            return None
-    return note_move_by_hand(client, name)
-
-
 def note_approval(settings: Settings) -> Move | None:
     """Record an alias that a person set on MLflow's page since the last night; None where nobody did.
 
@@ -319,4 +278,4 @@ def note_approval(settings: Settings) -> Move | None:
     """
     name = name_of_model(settings)
     with registry_client(settings) as client:
-        return _note_moves(client, name, places.runs())
+        return note_move_by_hand(client, name)

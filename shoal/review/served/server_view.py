@@ -168,9 +168,9 @@ def played_round(
     for number, sender in heard:
         space = hashlib.sha256(sender.rows.tobytes()).digest()
         senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
-    form = opened.method.declared(server, 0, 0)
-    if plan is None or form is None:
+    if plan is None:
         return opened.method.aggregate(server, updates)
+    form = opened.method.declared(server, 0, 0)
     return opened.method.aggregate(server, sum_of_parts(updates, form, plan, mean=opened.method.averages))
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value
 from shoal.sweeps.search.result import SearchResult
 
-TRIALS_PER_SETTING = 10
-"""With fewer trials for each setting importances are rough."""
-
 
 def value_in_words(value: Value) -> str:
     """Return a setting's value as people read it, with four digits.
@@ -30,19 +27,7 @@ def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
             "Silhouette is computed in each model's own features, which the settings change: a network that maps all "
             "samples to a few points has a high one. Look at the clusters of the best run before you use its settings."
         )
-    finished = len(result.finished)
-    needed = TRIALS_PER_SETTING * len(definition.vary)
-    if finished < needed:
-        sentences.append(
-            f"{finished} trials have a score, which is few: with fewer than {needed} ({TRIALS_PER_SETTING} for each "
-            "setting that varies) importances and slices are rough."
-        )
     sentences.append(noise_sentence(result))
-    if finished > 1:
-        sentences.append(
-            f"The best of {finished} scores is partly luck: expect the same settings to score a little worse with new "
-            "seeds."
-        )
     return sentences
 
 
@@ -58,6 +43,6 @@ def noise_sentence(result: SearchResult) -> str:
     if equals := result.level_with_best():
         level = f"as good as the best by that measure are trials {', '.join(str(trial.number) for trial in equals)}"
     return (
-        f"From seed to seed scores differ by {noise.deviation:.2g} (standard deviation, {noise.seeds} seeds of "
-        f"{noise.trials} trials): two trials closer than {noise.difference:.2g} cannot be told apart; {level}."
+        f"Two trials whose scores are closer than {noise:.2g}, twice the standard error of a difference from seed to "
+        f"seed, cannot be told apart; {level}."
     )

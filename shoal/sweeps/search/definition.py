@@ -26,8 +26,8 @@ from shoal.sweeps.sweep import without_registration
 
 NEIGHBOURS = "neighbours"
 SILHOUETTE = "silhouette"
-CLUSTER_SCORES = (NEIGHBOURS, SILHOUETTE)
-"""Scores that are computed from the clusters of all samples, without labels."""
+CLUSTER_SCORES = {NEIGHBOURS: "neighbour_agreement", SILHOUETTE: "silhouette"}
+"""Scores of the clusters of all samples, without labels, and their names among the numbers of a run."""
 UNUSABLE_METRICS = ("neighbour_agreement", "loss")
 """Metrics that compare no trials: no round has an agreement, and the scale of a loss changes with the settings."""
 SCORES = (

@@ -32,7 +32,7 @@ from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.results.fonts import make_drawable
 from shoal.sweeps.search.caveats import caveats, value_in_words
-from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
+from shoal.sweeps.search.definition import CLUSTER_SCORES, SearchDefinition
 from shoal.sweeps.search.proposals import SEED_LIMIT, import_optuna
 from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings
 
@@ -43,7 +43,6 @@ FILE = "search.html"
 BEST = "best.yaml"
 RESULT = "result.json"
 TRIALS = "trials.csv"
-NEIGHBOURS_WORDS = "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"
 MIN_TRIALS = 4
 """With fewer finished trials no importance is computed."""
 PANEL_WIDTH = 3.6
@@ -79,7 +78,7 @@ def write_search(
         definition=definition,
         result=result,
         best=best,
-        words=NEIGHBOURS_WORDS if result.score == NEIGHBOURS else DESCRIBED[result.score].words,
+        words=DESCRIBED[CLUSTER_SCORES.get(result.score, result.score)].words,
         caveats=caveats(definition, result),
         command=f"shoal run {folder / BEST}",
         images=[(caption, in_base64(path.read_bytes())) for caption, path in images.items()],
@@ -168,9 +167,7 @@ def log_search(
     assert best.score is not None
     metrics = {f"trials/{state}": float(count) for state, count in result.counts().items()}
     metrics |= {f"importance/{allowed_name(setting)}": share for setting, share in importance.items()}
-    metrics |= {f"best/{metric_name(result.score)}": best.score, "best/trial": float(best.number)}
-    numbers = {setting: value for setting, value in best.values.items() if type(value) in (int, float)}
-    metrics |= {f"best/{allowed_name(setting)}": float(value or 0) for setting, value in numbers.items()}
+    metrics |= {f"best/{metric_name(result.score)}": best.score}
     values = "\n".join(f"- `{setting}`: {value_in_words(value)}" for setting, value in best.values.items())
     head = f"Search over {', '.join(definition.vary)} by {result.score}: {result.summary()}."
     summary = f"Best: trial {best.number} with {result.score} {best.score:.4f}\n\n{values}"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shoal.engine.settings.merge import merge
 from shoal.sweeps.search.definition import SearchDefinition, Value, nested_setting
-from shoal.sweeps.search.noise import Noise, noise_of
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -52,7 +53,7 @@ class SearchResult:
         trials: all settled trials, by number.
         ranking: their numbers: the finished ones from the best to the worst, then the others.
         best: number of the best finished trial, the earliest of equals; None where no trial is finished.
-        noise: how far scores differ from seed to seed; None with one seed, or fewer than two finished trials.
+        noise: `noise_of` the finished trials.
         folder: of the search.
     """
 
@@ -61,7 +62,7 @@ class SearchResult:
     trials: tuple[TrialRow, ...]
     ranking: tuple[int, ...]
     best: int | None
-    noise: Noise | None
+    noise: float | None
     folder: str
 
     @property
@@ -92,7 +93,7 @@ class SearchResult:
         best = self.best_trial
         if best is None or best.score is None or self.noise is None:
             return []
-        limits = (best.score - self.noise.difference, best.score + self.noise.difference)
+        limits = (best.score - self.noise, best.score + self.noise)
         return [
             trial for trial in self.finished if trial is not best and limits[0] <= (trial.score or 0.0) <= limits[1]
         ]
@@ -136,3 +137,23 @@ def result_from_trials(definition: SearchDefinition, trials: Sequence[FrozenTria
 def best_settings(definition: SearchDefinition, best: TrialRow) -> dict[str, Any]:
     """Return the settings of the best trial's first run, as a settings file has them."""
     return merge(definition.settings, *(nested_setting(path, value) for path, value in best.values.items()))
+
+
+def noise_of(scores: Sequence[Sequence[float]]) -> float | None:
+    """Return the difference below which two trials cannot be told apart: two standard errors from seed to seed.
+
+    What a seed does to all trials alike is no noise between them (a two-way layout without interaction).
+
+    Args:
+        scores: (trials, seeds), the same seeds in all trials.
+
+    Returns:
+        None with one seed, or fewer than two trials: then the noise is unknown.
+    """
+    if len(scores) < 2 or len(scores[0]) < 2:
+        return None
+    table = np.asarray(scores, dtype=float)
+    trials, seeds = table.shape
+    residuals = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
+    variance = (residuals**2).sum() / ((trials - 1) * (seeds - 1))
+    return float(2 * np.sqrt(2 * variance / seeds))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.held_out import held_out
+from shoal.data.intake.copies import draw_test_part, find_copies
 from shoal.data.intake.own_images import WAITING, read_folder
 from shoal.data.intake.own_store import Arrivals, Batch, store_batch
 from shoal.data.sets.prepared import Prepared, array_digest
@@ -19,7 +19,7 @@ from tests.planted_images import write_clients
 
 
 def take(folder: Path, store: Path, onto: Prepared | None = None, share: float = 0.3) -> Prepared:
-    return store_batch("photos", store, batch_of(read_folder(folder, onto, grows=True)), share, 0, onto, by_hash=True)
+    return store_batch("photos", store, batch_of(read_folder(folder, onto, grows=True)), share, 0, onto)
 
 
 def batch_of(arrivals: Arrivals) -> Batch:
@@ -89,16 +89,12 @@ def test_old_samples_keep_client_row_and_side_and_the_version_before_is_in_the_l
     assert more.test_x is not None
     earlier = {"train_x": more.train_x[:n], "test_x": more.test_x[: len(test_x)]}
     assert array_digest({**earlier, "client": more.column("client")[:n]}) == digest
-    # All of it at once, in another store: the same side for each sample.
-    again = store_batch("photos", tmp_path / "other", batch_of(read_folder(folder)), 0.3, 0, by_hash=True)
-    assert sides(again) == sides(more)
-    assert sides(
-        store_batch("photos", tmp_path / "third", batch_of(read_folder(folder)), 0.3, 1, by_hash=True)
-    ) != sides(more)
+    assert sides(store_batch("photos", tmp_path / "third", batch_of(read_folder(folder)), 0.3, 1)) != sides(more)
 
 
-def test_every_client_keeps_two_samples_to_train_on() -> None:
-    x = np.arange(40, dtype=np.uint8)[:, None]
-    names = ["a", "b"] * 20
-    assert [int((~held_out(x, names, 0.999, 0))[k::2].sum()) for k in range(2)] == [2, 2]
-    assert [int((~held_out(x, names, 0.999, 0, {"a": 1, "b": 7}))[k::2].sum()) for k in range(2)] == [1, 0]
+@pytest.mark.parametrize(("trained", "kept"), [([0, 0], [2, 2]), ([1, 7], [1, 0])])
+def test_every_client_keeps_two_samples_to_train_on(trained: list[int], kept: list[int]) -> None:
+    copies = find_copies(np.arange(40, dtype=np.uint8)[:, None])
+    owner = np.arange(40) % 2
+    in_test = draw_test_part(copies, owner, 0.999, 0, np.array(trained))
+    assert np.bincount(owner[~in_test], minlength=2).tolist() == kept

@@ -114,8 +114,3 @@ def test_a_store_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     with pytest.raises(DataError, match=r"digits: No space left on device \(free some space, or set SHOAL_HOME\)"):
         prepare("digits", tmp_path / "store")
     assert not list((tmp_path / "store" / "prepared").iterdir())
-
-
-def test_a_pickle_that_numbers_values_into_the_billions_is_refused() -> None:
-    with pytest.raises(DataError, match=r"batch cannot be read as a CIFAR pickle \(it numbers a value 200000000\)"):
-        readers.read_cifar_pickle(b"\x80\x02}r" + (200_000_000).to_bytes(4, "little") + b".", "batch")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from shoal.data.intake.copies import ON_BOTH_SIDES, ON_ONE_SIDE
+from shoal.data.intake.copies import MIN_TRAIN, ON_BOTH_SIDES, ON_ONE_SIDE, Copies, draw_test_part
 from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.sets.intake_notes import Intake
@@ -35,18 +34,17 @@ def parts(prepared: Prepared) -> tuple[set[bytes], set[bytes]]:
     return {x.tobytes() for x in prepared.train_x}, {x.tobytes() for x in test}
 
 
-@pytest.mark.parametrize("by_hash", [False, True])
-def test_copies_at_one_client_and_at_several(tmp_path: Path, by_hash: bool) -> None:
+def test_copies_at_one_client_and_at_several(tmp_path: Path) -> None:
     write(tmp_path / "in", "a", range(20), ("", " (1)", " (2)"))
     write(tmp_path / "in", "b", range(10, 40))
     intake = Intake()
     batch = read(tmp_path / "in", intake=intake)
-    prepared = store_batch("mine", tmp_path / "store", batch, 0.3, 0, by_hash=by_hash)
+    prepared = store_batch("mine", tmp_path / "store", batch, 0.3, 0)
     train, test = parts(prepared)
     assert not train & test
     assert len(train | test) == 40
     assert len(test) >= 5
-    assert by_hash or 22 <= prepared.manifest.test <= 27  # 0.3 of 90, in whole groups of copies
+    assert 22 <= prepared.manifest.test <= 27  # 0.3 of 90, in whole groups of copies
     assert prepared.manifest.train + prepared.manifest.test == 90
     assert len(intake.noted[ON_ONE_SIDE]) == 50
     assert intake.noted[ON_ONE_SIDE]["b/10.png"] == "of a/10 (1).png"
@@ -79,28 +77,30 @@ def test_a_copy_of_what_the_set_has_goes_to_its_side(tmp_path: Path) -> None:
     assert len(intake.noted[ON_ONE_SIDE]) == 20
 
 
-@pytest.mark.parametrize("by_hash", [False, True])
-def test_a_client_of_nothing_but_held_out_copies_keeps_what_it_needs_to_train(tmp_path: Path, by_hash: bool) -> None:
+def test_a_client_of_nothing_but_held_out_copies_keeps_what_it_needs_to_train(tmp_path: Path) -> None:
     write(tmp_path / "in", "a", range(30))
-    first = store_batch("mine", tmp_path / "store", read(tmp_path / "in"), 0.5, 0, by_hash=by_hash)
+    first = store_batch("mine", tmp_path / "store", read(tmp_path / "in"), 0.5, 0)
     assert first.test_x is not None
     (tmp_path / "more" / "b").mkdir(parents=True)
     for place, image in enumerate(first.test_x[:4]):
         Image.fromarray(np.array(image[0])).save(tmp_path / "more" / "b" / f"{place}.png")
     intake = Intake()
     batch = read(tmp_path / "more", first, intake)
-    grown = store_batch("mine", tmp_path / "store", batch, 0.0, 0, first, by_hash=by_hash)
-    needed = 2 if by_hash else 1
-    assert np.bincount(grown.column("client")).tolist()[1] == needed
-    assert len(intake.noted[ON_BOTH_SIDES]) == needed
-    assert len(intake.noted[ON_ONE_SIDE]) == 4 - needed
+    grown = store_batch("mine", tmp_path / "store", batch, 0.0, 0, first)
+    assert np.bincount(grown.column("client")).tolist()[1] == MIN_TRAIN
+    assert len(intake.noted[ON_BOTH_SIDES]) == MIN_TRAIN
+    assert len(intake.noted[ON_ONE_SIDE]) == 4 - MIN_TRAIN
 
 
 def test_a_client_of_one_image_over_and_over_is_trained_on(tmp_path: Path) -> None:
     write(tmp_path / "in", "a", range(1), tuple(f"-{copy}" for copy in range(10)))
     write(tmp_path / "in", "b", range(1, 20))
-    for by_hash in (False, True):
-        batch = read(tmp_path / "in")
-        prepared = store_batch(f"mine{by_hash:d}", tmp_path / "store", batch, 0.9, 0, by_hash=by_hash)
-        assert not set.intersection(*parts(prepared))
-        assert np.bincount(prepared.column("client")).tolist()[0] == 10
+    prepared = store_batch("mine", tmp_path / "store", read(tmp_path / "in"), 0.9, 0)
+    assert not set.intersection(*parts(prepared))
+    assert np.bincount(prepared.column("client")).tolist()[0] == 10
+
+
+def test_of_samples_that_come_one_by_one_some_are_held_out() -> None:
+    one = Copies(np.arange(1), {})
+    drawn = [draw_test_part(one, np.zeros(1, int), 0.2, 0, np.array([9]), before).sum() for before in range(200)]
+    assert 20 <= sum(drawn) <= 60

@@ -56,8 +56,8 @@ def test_content_counts_and_not_the_name(tmp_path: Path) -> None:
         NO_IMAGE: ["a/8.heic", "a/car.txt", "a/drawing.svg", "a/film.mov", "a/none", "a/notes.txt"],
         OTHER_TIFF: ["a/photo.nef"],
     }
-    read = json.loads(names_file(prepared.folder).read_text())["additions"]
-    assert [addition["left_out"] for addition in read] == [intake.left_out]
+    read = json.loads(names_file(prepared.folder).read_text())
+    assert read["left_out"] == intake.left_out
 
 
 def test_clients_without_an_image_are_told_what_they_hold(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_names_of_odd_letters_are_escaped_in_the_file_beside_the_set(tmp_path: P
     assert shown == {"a/line\\nbreak\\x1b[2J.txt", "a/\\udcff.txt"}
     text = names_file(prepared.folder).read_bytes().decode("ascii")
     assert "\x1b" not in text
-    assert json.loads(text)["additions"][0]["left_out"] == intake.left_out
+    assert json.loads(text)["left_out"] == intake.left_out
 
 
 def test_a_night_says_what_it_leaves_out(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_night_says_what_it_leaves_out(tmp_path: Path) -> None:
         picture(folder / "a" / f"{number}.png", number)
     batch = read_folder(folder, grows=True).batch
     assert batch is not None
-    first = store_batch("mine", tmp_path / "store", batch, 0, 0, by_hash=True)
+    first = store_batch("mine", tmp_path / "store", batch, 0, 0)
     (folder / "a" / "3.heic").write_bytes(HEIC_HEAD)
     picture(folder / "late" / "1.png", 9)
     picture(folder / "loose.png", 8)

@@ -88,21 +88,15 @@ def test_numbers_of_another_machine(tmp_path: Path) -> None:
     assert (added.extra["clients"], added.class_names) == (["2", "10"], ("0", "1"))
 
 
-@pytest.mark.parametrize("lost", [-1, 2])
-def test_categories_of_older_anndata(tmp_path: Path, lost: int) -> None:
-    """Codes, whose names lie in obs/__categories."""
-
-    def write(codes: np.ndarray) -> Path:
-        with h5py.File(tmp_path / "x.h5ad", "w") as file:
-            file["X"] = X
-            file["obs/__categories/donor"] = ["Mia", "Noor"]
-            column = file.create_dataset("obs/donor", data=codes.astype("i1"))
-            column.attrs["categories"] = file["obs/__categories/donor"].ref
-        return tmp_path / "x.h5ad"
-
-    codes = np.arange(6) % 2
-    added = add_set(write(codes), "mine", tmp_path / "s", client_column="donor")
-    assert added.manifest.extra["clients"] == ["Mia", "Noor"]
-    codes[3] = lost
+def test_a_cell_without_a_category_is_refused_and_so_is_old_anndata(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5ad"
+    with h5py.File(path, "w") as file:
+        file["X"] = X
+        file["obs/donor/categories"] = ["Mia", "Noor"]
+        file["obs/donor/codes"] = np.array([0, 1, 0, -1, 0, 1], "i1")
     with pytest.raises(DataError, match="1 rows have no client in 'donor': row 3"):
-        add_set(write(codes), "other", tmp_path / "s", client_column="donor")
+        add_set(path, "mine", tmp_path / "s", client_column="donor")
+    with h5py.File(path, "a") as file:
+        file["obs/__categories/donor"] = ["Mia", "Noor"]
+    with pytest.raises(DataError, match="was written by an old AnnData"):
+        add_set(path, "mine", tmp_path / "s", client_column="donor")

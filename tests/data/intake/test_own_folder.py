@@ -181,11 +181,11 @@ def test_labels_that_are_numbers_keep_their_order(folder, store, tmp_path):
     assert add_set(folder, "photos", store, labels=labels).manifest.class_names == ("9", "10")
 
 
-def test_test_part_keeps_a_sample_of_every_client(folder, store):
+def test_test_part_keeps_two_samples_of_every_client(folder, store):
     prepared = add_set(folder, "photos", store, test=0.5)
     assert (prepared.manifest.train, prepared.manifest.test) == (4, 4)
     assert prepared.column("client").tolist() == [0, 0, 1, 1]
-    assert add_set(folder, "most", store, test=0.99).manifest.train == 2
+    assert add_set(folder, "most", store, test=0.99).manifest.train == 4
     with pytest.raises(DataError, match=r"test is 1\.0"):
         add_set(folder, "all", store, test=1.0)
 
@@ -193,5 +193,5 @@ def test_test_part_keeps_a_sample_of_every_client(folder, store):
 def test_wrong_choices(folder, store):
     with pytest.raises(DataError, match=r"on_bad is 'ignore', expected one of refuse, skip"):
         add_set(folder, "photos", store, on_bad="ignore")
-    with pytest.raises(DataError, match=r"size is 0x4"):
+    with pytest.raises(DataError, match=r"--size '0x4': expected HEIGHTxWIDTH"):
         add_set(folder, "photos", store, size="0x4")

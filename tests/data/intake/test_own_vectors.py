@@ -227,7 +227,7 @@ def test_nothing_is_left_beside_the_set(tmp_path, store):
     parquet(tmp_path / "a.parquet")
     made = add_set(tmp_path / "a.parquet", "mine", store)
     assert sorted(p.name for p in store.iterdir() if not p.name.startswith(".")) == ["own"]
-    assert json.loads((made.folder.parent / "mine.intake.json").read_text())["additions"][0]["left_out"] == {
+    assert json.loads((made.folder.parent / "mine.intake.json").read_text())["left_out"] == {
         "array or column that is neither vectors, clients nor labels": {
             "a.parquet: age": "",
             "a.parquet: label": "",

@@ -35,14 +35,14 @@ def add(folder: Path, test: float = 0.0) -> Prepared:
 def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arrays that are opened, by client and name."""
     found: list[str] = []
-    real = prepared_module._load_mapped
+    real = prepared_module._mapped
 
     def noted(path: Path) -> np.ndarray:
         if path.parent.parent.name == "clients":
             found.append(f"{path.parent.name}/{path.name}")
         return real(path)
 
-    monkeypatch.setattr(prepared_module, "_load_mapped", noted)
+    monkeypatch.setattr(prepared_module, "_mapped", noted)
     return found
 
 
@@ -122,11 +122,3 @@ def test_any_partition_gives_the_same_samples_as_a_pooled_set(tmp_path: Path) ->
     assert apart.test_y is not None
     assert pooled.test_y is not None
     assert torch.equal(pooled.test_y[:], apart.test_y[:])
-
-
-def test_an_own_set_of_the_old_layout_is_to_be_added_again(tmp_path: Path) -> None:
-    mine = add(tmp_path)
-    arrays = {"train_x": np.asarray(mine.train_x), "train_y": np.asarray(mine.train_y)}
-    write_prepared(mine.folder, mine.manifest, arrays, {"client": mine.column("client")})
-    with pytest.raises(DataError, match=r"all clients in one file.*: add all of it again with `shoal data add"):
-        open_prepared(mine.folder)

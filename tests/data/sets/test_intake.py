@@ -46,7 +46,7 @@ def test_the_file_of_names_is_ascii_and_gives_every_name_back(tmp_path: Path) ->
     assert path == tmp_path / "mine.intake.json"
     assert record(tmp_path / "mine", intake) == path
     read = json.loads(path.read_bytes().decode("ascii"))
-    assert read["additions"][0]["left_out"] == intake.left_out
+    assert read["left_out"] == intake.left_out
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -55,10 +55,10 @@ def test_an_append_adds_what_is_new(tmp_path: Path) -> None:
     intake = notes()
     intake.adapt("float64 rounded to float32", "b")
     record(tmp_path / "mine", intake, append=True)
-    first, second = json.loads(path.read_text())["additions"]
-    assert first["left_out"] == notes().left_out
-    assert second["left_out"] == {}
-    assert second["adapted"] == {"float64 rounded to float32": {"b": ""}}
-    path.write_text('{"additions": [{"adapted": 3}]}')
+    read = json.loads(path.read_text())
+    assert read["left_out"] == notes().left_out
+    assert read["adapted"] == {"float64 rounded to float32": {"a": "off by up to 1e-3", "b": ""}}
+    assert read["seen"] == {"rows": 10, "columns": 8}
+    path.write_text('{"adapted": 3}')
     record(tmp_path / "mine", intake, append=True)
-    assert len(json.loads(path.read_text())["additions"]) == 1
+    assert json.loads(path.read_text())["seen"] == {"rows": 5, "columns": 4}

@@ -392,17 +392,17 @@ def test_a_state_that_is_not_finite_stops_the_run_before_its_checkpoint(
     assert run.status().state == FINISHED
 
 
-def test_messages_of_no_declared_form_are_asked_to_be_finite(
+def test_a_method_that_does_not_say_what_clients_send_does_not_run(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shoal.methods.cfl.fedavg import FedAvg
-    from shoal.methods.contract.base import Method
+    from shoal.methods.contract.context import MethodError
 
-    monkeypatch.setattr(FedAvg, "averages", False)
-    assert Method.declared(FedAvg, Server(), 0, 1) is None  # type: ignore[arg-type]
     run = new_run(small(**QUICK, rounds=1))
-    go_on(run, HostileWorker(2, nan, "server"))
-    assert len(events(run, "client_refused")) == 1
+    monkeypatch.setattr(FedAvg, "averages", False)
+    monkeypatch.setattr(FedAvg, "averages_parts", True)
+    with pytest.raises(MethodError, match="does not say what its clients send: give it a `declared`"):
+        go_on(run, Worker())
 
 
 def test_what_is_allowed_of_clients_counts_in_the_digest() -> None:

@@ -45,7 +45,10 @@ class Ring(Method):
         peer = (client.id + 1) % message.facts["clients"]
         gift = Message({"value": torch.tensor(value)}, samples={"gift": client.train.index[:3].cpu()})
         memory = {"held": torch.tensor(value + arrived)}
-        return Update(Message({"arrived": torch.tensor([arrived])}), {peer: gift}, memory)
+        return Update(Message({"arrived": torch.tensor([float(arrived)])}), {peer: gift}, memory)
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        return MessageForm({"arrived": TensorForm((1,))})
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm:
         return MessageForm({"value": TensorForm(())}, samples={"gift": 3}, indices=self.context.spec.train)

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import FailureCause
-from shoal.core.records import record_from_json, record_to_json
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.messages.inspection import MessageRefused
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Evaluate,
     Evaluated,
-    EvaluateShard,
     Failed,
     Recalibrate,
     Request,
@@ -40,10 +39,9 @@ CLIENTS = (
 )
 TRAIN = Train(RUN, 7, (*CLIENTS, ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
-IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, parts=3)
+IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, threads=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
-SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True, part=1, parts=3)
-ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS, judge=False)
+ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS)
 DONE = {
     "client": 3,
     "samples": 40,
@@ -60,7 +58,7 @@ DONE = {
 
 @pytest.mark.parametrize(
     "request_",
-    [TRAIN, EVALUATE, IN_PARTS, RECALIBRATE, SEE, ASSIGN],
+    [TRAIN, EVALUATE, IN_PARTS, RECALIBRATE, ASSIGN],
 )
 def test_requests_travel_as_they_are(request_: Request) -> None:
     assert pickle.loads(pickle.dumps(request_)) == request_
@@ -69,7 +67,7 @@ def test_requests_travel_as_they_are(request_: Request) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Trained({3: FinishedWork.from_json(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED)}),
+        Trained({3: record_from_json(FinishedWork, DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED)}),
         Evaluated({"acc": 0.5}),
         Failed("gone", FailureCause.FILE),
     ],
@@ -79,15 +77,15 @@ def test_answers_travel_as_they_are(answer: Answer) -> None:
 
 
 def test_a_done_file_keeps_its_keys() -> None:
-    done = FinishedWork.from_json(DONE)
+    done = record_from_json(FinishedWork, DONE)
     assert (done.update, done.memory, done.peer(5)) == ("update-3.safetensors", None, "peer-3-5.safetensors")
-    assert done.to_json() == DONE
-    with pytest.raises(KeyError):
-        FinishedWork.from_json({"client": 3})
+    assert record_to_json(done) == DONE
+    with pytest.raises(BadRecord):
+        record_from_json(FinishedWork, {"client": 3})
 
 
 def test_a_manifest_keeps_what_it_says() -> None:
-    row = client_row(7, FinishedWork.from_json(DONE))
+    row = client_row(7, record_from_json(FinishedWork, DONE))
     record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
     manifest = Manifest(7, 12.5, {"memories.safetensors": "ee"}, replace(record, refusals={"4": 2}))
     assert record_from_json(Manifest, json.loads(json.dumps(record_to_json(manifest)))) == manifest

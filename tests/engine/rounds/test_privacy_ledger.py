@@ -77,13 +77,3 @@ def test_of_the_states_no_more_is_told_than_of_the_messages() -> None:
     for client in range(10):
         ledger.add([client], [5])
     assert ledger.spent(1e-5).mean == ledger.spent(1e-5).sent
-
-
-def test_a_round_of_which_nothing_is_known_counts_for_all() -> None:
-    known, lost = Ledger(1.0), Ledger(1.0)
-    for ledger in (known, lost):
-        ledger.add([0, 1], [5, 5])
-    known.add([1], [5])
-    lost.add_unknown()
-    assert lost.spent(1e-5) == known.spent(1e-5)
-    assert lost.after([0, 1], [5, 5]).spent(1e-5).sent == known.after([0, 1], [5, 5]).spent(1e-5).sent

@@ -134,7 +134,6 @@ def test_a_state_is_counted_once() -> None:
 def test_a_ledger_reads_back_what_it_wrote() -> None:
     ledger = Ledger(0.7, averaged=False)
     ledger.add([0, 3], [5, 7])
-    ledger.add_unknown()
     assert Ledger.from_json(json.loads(json.dumps(ledger.to_json()))) == ledger
 
 

@@ -1,4 +1,4 @@
-"""The umask of a process of Shoal, and the folders of a home that other users of the machine could open."""
+"""The umask of a process of Shoal."""
 
 from __future__ import annotations
 
@@ -12,17 +12,8 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.cli.checks import machine
 from shoal.engine.settings import private_home
-from shoal.engine.settings.private_home import (
-    FOLDERS,
-    UMASK_VARIABLE,
-    close_folders,
-    open_folders,
-    private_files,
-    project_files,
-    write_privately,
-)
+from shoal.engine.settings.private_home import UMASK_VARIABLE, private_files, project_files, write_privately
 from shoal.lifecycle.dvc_command import dvc
 
 
@@ -38,11 +29,6 @@ def umask(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def make_home(home: Path) -> None:
-    for name in FOLDERS:
-        (home / name).mkdir(parents=True)
 
 
 @pytest.mark.parametrize(
@@ -64,51 +50,6 @@ def test_files_of_the_project_are_as_the_user_has_them(tmp_path: Path) -> None:
             (tmp_path / "project").write_text("")
     (tmp_path / "script").write_text("")
     assert [mode(tmp_path / name) for name in ("ours", "project", "script")] == [0o600, 0o644, 0o644]
-
-
-def test_open_folders_of_a_home_are_closed(home: Path) -> None:
-    make_home(home)
-    (home / "privacy").chmod(0o700)
-    (home / "results").chmod(0o750)
-    (home / "models").mkdir()
-    assert close_folders(home) == ["data/store", ".dvc/cache", "runs", "mlflow"]
-    assert [mode(home / name) for name in FOLDERS] == [0o700, 0o700, 0o700, 0o750, 0o700, 0o700]
-    assert [mode(home / name) for name in ("data", ".dvc", "models")] == [0o755] * 3
-    assert close_folders(home) == open_folders(home) == []
-    (home / "runs").chmod(0o2775)
-    os.umask(0o007)
-    assert close_folders(home) == ["runs"]
-    assert mode(home / "runs") == 0o2770
-
-
-def test_folders_of_something_else_stay(home: Path) -> None:
-    (home / "runs").mkdir()
-    assert close_folders(home) == []
-    assert mode(home / "runs") == 0o755
-
-
-def test_doctor_closes_older_folders_and_says_so(home: Path) -> None:
-    make_home(home)
-    (check,) = [check for check in machine() if check.name == "other users"]
-    assert check.ok
-    assert check.detail.endswith(f"closed just now: {', '.join(FOLDERS)}")
-    assert {mode(home / name) for name in FOLDERS} == {0o700}
-    (check,) = [check for check in machine() if check.name == "other users"]
-    assert "closed" not in check.detail
-
-
-def test_doctor_names_what_it_cannot_close(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_home(home)
-
-    def refuse(self: Path, mode: int) -> None:
-        raise PermissionError(1, "Operation not permitted", str(self))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "chmod", refuse)
-        (check,) = [check for check in machine() if check.name == "other users"]
-    assert not check.ok
-    assert check.detail == f"other users of this machine can open {', '.join(FOLDERS)}"
-    assert check.repair.startswith("have their owner run `chmod o-rwx data/store ")
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -27,6 +28,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from tests.conftest import one_quick
 from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
@@ -38,16 +40,26 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
 
 
-@pytest.fixture
-def two_workers() -> Iterator[dict[str, Any]]:
-    """The settings of workers that are two processes of a Dask cluster."""
+@contextlib.contextmanager
+def cluster_of(workers: int) -> Iterator[dict[str, Any]]:
+    """The settings of workers that are processes of a Dask cluster."""
     import dask
     from distributed import LocalCluster
 
-    about: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    about: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     # Without further tries of Dask's own.
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), LocalCluster(**about) as cluster:
-        yield {"runner": "dask", "address": cluster.scheduler_address, "slots": 2}
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(n_workers=workers, **about) as cluster,
+    ):
+        yield {"runner": "dask", "address": cluster.scheduler_address, "slots": workers}
+
+
+@pytest.fixture
+def two_workers() -> Iterator[dict[str, Any]]:
+    """The settings of workers that are two processes of a Dask cluster."""
+    with cluster_of(2) as about:
+        yield about
 
 
 def looker(pool: Any) -> Callable[[], list[int]]:
@@ -72,12 +84,14 @@ def kill_in_the_middle(pool: Any) -> list[int]:
     return [pid for pid in stopped if pid in busy]
 
 
-def test_a_cluster_gives_the_same_bits(home: Any, small: Make, two_workers: dict[str, Any]) -> None:
-    settings = small(rounds=2, workers=two_workers)
-    with open_pool(settings.workers, "cpu") as pool:
-        assert isinstance(pool, DaskPool)
-        assert pool.count == 2
-        there = straight(settings, pool.call, slots=2)
+@pytest.mark.parametrize("workers", one_quick([1, 2]))
+def test_a_cluster_gives_the_same_bits(home: Any, small: Make, workers: int) -> None:
+    with cluster_of(workers) as about:
+        settings = small(rounds=2, workers=about)
+        with open_pool(settings.workers, "cpu") as pool:
+            assert isinstance(pool, DaskPool)
+            assert pool.count == workers
+            there = straight(settings, pool.call, slots=workers)
     assert numbers(there) == numbers(straight(small(rounds=2)))
 
 

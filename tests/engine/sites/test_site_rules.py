@@ -74,7 +74,7 @@ def test_clients_are_numbered_by_the_names_of_sites(sites: Federation, home: Pat
             {"extra": {"features": ["f0", "f1", "weight (g)", "f3"]}},
             "column 3 is weight (g) at site b, and f2 at site a",
         ),
-        ({"class_names": ("0", "2", "1")}, "class 2 is 2 at site b, and 1 at site a"),
+        ({"label": ["0", "1", "two"] * 20}, "class 3 is two at site b, and 2 at site a"),
         ({"x": np.zeros((60, 5), np.float32)}, "shape is (5,) at site b, and (4,) at site a"),
     ],
 )

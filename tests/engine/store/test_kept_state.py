@@ -36,7 +36,6 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     state = read_state(whole)
     assert state.server.round == 3
     assert server_digest(state.server) == whole.status().weights_sha256
-    assert read_state(whole, 2).server.round == 2
     flip(whole.rounds / "0003" / "server.safetensors")
     named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again"
     with pytest.raises(StoreError, match=named):
@@ -47,7 +46,6 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     for read in (evaluate_state, WarmStart.from_run, read_state_if_any):
         with pytest.raises(StoreError, match=r"0003/server\.safetensors"):
             read(whole)
-    assert read_state(whole, 2).server.round == 2, "an older state is taken where it is named"
 
 
 @pytest.mark.long
@@ -70,11 +68,6 @@ def test_a_run_without_a_round_has_no_state(home: Path, small: Make) -> None:
     assert read_state_if_any(run) is None
     with pytest.raises(RunError, match="has no finished round yet"):
         read_state(run)
-
-
-def test_rounds_that_are_not_kept_are_said(whole: RunFolder) -> None:
-    with pytest.raises(RunError, match=r"does not keep the state of round 1: it keeps 2, 3"):
-        read_state(whole, 1)
 
 
 def test_a_stopped_run_is_read_at_its_newest_round_alone(home: Path, small: Make) -> None:

@@ -13,9 +13,8 @@ import torch
 
 from shoal.engine.settings import places
 from shoal.engine.workers import null_baselines
-from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER, pretrained_features
+from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER
 from shoal.engine.workers.worker import Worker
-from shoal.methods.auto import LAYERS
 from shoal.methods.scores.baselines import Comparison
 from shoal.review.results.clusters import cluster_facts, keep_clusters
 from tests.added_sets import add_set
@@ -110,7 +109,7 @@ def test_a_column_of_text_weighs_as_much_as_a_measurement(monkeypatch: pytest.Mo
     spec = SimpleNamespace(kind="vector", column_widths=(1, 3))
     opened = SimpleNamespace(prepared=SimpleNamespace(spec=spec))
     nothing = cast(Any, None)
-    found = null_baselines.null_spaces(cast(Any, opened), nothing, nothing, torch.arange(6))
+    found = null_baselines.null_spaces(cast(Any, opened), nothing, torch.arange(6))
     assert found["standardised"].var(0).tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3], rel=1e-5)
 
 
@@ -118,13 +117,3 @@ def test_each_sample_belongs_to_its_client_and_test_samples_to_nobody() -> None:
     partition = SimpleNamespace(sample=np.array([1, 5, 0, 3]), client=np.array([0, 0, 1, 1]), clients=2)
     opened = SimpleNamespace(judged_here=(SimpleNamespace(test_x=np.zeros(2)), partition))
     assert null_baselines.site_of_rows(cast(Any, opened), np.arange(6)).tolist() == [1, 0, 1, 0, 2, 2]
-
-
-def test_a_run_on_several_layers_lends_the_baseline_its_last_layer() -> None:
-    features = torch.arange(3 * 1280.0).reshape(3, 1280)
-    method = SimpleNamespace(frozen_features=lambda clients, evaluation: features)
-    opened = SimpleNamespace(settings=SimpleNamespace(model=SimpleNamespace(encoder=LAYERS)), method=method)
-    found = pretrained_features(
-        cast(Any, opened), cast(Any, None), cast(Any, None), torch.tensor([0, 2]), torch.empty(2)
-    )
-    assert found.tolist() == features[[0, 2]].tolist()

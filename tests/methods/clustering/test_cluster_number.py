@@ -16,7 +16,6 @@ from shoal.methods.clustering.cluster_number import (
     compare_clusterings,
     draw_half,
     find_cluster_number,
-    rand_index,
     simplified_silhouette,
 )
 from shoal.methods.clustering.federated_k_means import cluster_sums
@@ -77,14 +76,6 @@ def test_the_simplified_silhouette_by_hand() -> None:
     )
     assert cluster.tolist() == [0, 0, 0, 1]
     assert score.tolist() == pytest.approx([1.0, 1 / 3, 0.0, 1.0])
-
-
-def test_the_rand_index_is_scikit_learns() -> None:
-    rng = np.random.default_rng(2)
-    a, b = rng.integers(0, 4, 200), rng.integers(0, 3, 200)
-    table = torch.zeros(4, 4).double()
-    table.index_put_((torch.from_numpy(a), torch.from_numpy(b)), torch.ones(200).double(), accumulate=True)
-    assert rand_index(table) == pytest.approx(adjusted_rand_score(a, b))
 
 
 def test_every_client_halves_its_own_samples() -> None:

@@ -23,6 +23,7 @@ from shoal.methods.contract.declared import (
     fault,
     forms_like,
     start_norm,
+    unfit,
 )
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.training.steps import GradientMethod
@@ -92,16 +93,19 @@ def test_every_fault_is_named(changes: dict[str, Any], words: str) -> None:
     assert re.search(words, found), found
 
 
-def test_a_message_of_unknown_form_must_be_finite_and_small() -> None:
-    assert fault(Message({"a": torch.ones(2)}, {"n": 3, "words": ["x", None, {"deep": 1.5}]}), None) is None
+def test_what_no_form_allows() -> None:
+    assert unfit(Message({"a": torch.ones(2)}, {"n": 3, "words": ["x", None, {"deep": 1.5}]})) is None
+    endless: list[Any] = []
+    endless.append(endless)
     for wrong, words in (
         (Message({"a": torch.tensor(math.nan)}), "NaN"),
-        (Message(facts={"n": math.inf}), "inf"),
-        (Message(facts={"n": [0] * 20_000}), "more than 10,000 values"),
-        (Message(facts={"n": object()}), "expected numbers or words"),
-        (Message(samples={"raw": torch.arange(2)}), "does not declare"),
+        (Message({"a": torch.full((1,), 2e12)}), r"expected values from -1e+12"),
+        (Message(facts={"n": math.inf}), "is inf, expected finite numbers or words"),
+        (Message(facts={"n": endless}), "expected finite numbers or words"),
+        (Message(facts={"n": object()}), "expected finite numbers or words"),
+        (Message(facts={"n" * 2000: 1}), "has 2,000 characters"),
     ):
-        assert words in (fault(wrong, None) or "")
+        assert words in (unfit(wrong, 1e12) or "")
 
 
 def test_a_rule_is_asked_last() -> None:
@@ -201,7 +205,9 @@ def first_fault(method: Method, server: Any, samples: int, update: Update) -> st
         found = found or ("nothing may be sent" if form is None else fault(sent, form, 1e12))
     if update.memory is not None:
         memory = method.declared_memory(server, update.client, samples)
-        found = found or too_large(update.memory) or fault(Message(update.memory), memory, 1e12)
+        kept = Message(update.memory)
+        found = found or too_large(update.memory)
+        found = found or (unfit(kept, 1e12) if memory is None else fault(kept, memory, 1e12))
     return found or method.mismatch(update) or metrics_fault(update.metrics)
 
 

@@ -17,6 +17,7 @@ from shoal.methods.features.feature_clustering import BEGINNINGS, has_offsets
 from shoal.methods.features.offsets import SAMPLES_PER_CLUSTER, beginnings, site_fit
 from shoal.methods.features.space import OFFSET_MEAN
 from shoal.methods.features.vectors import SITE_OFFSET
+from tests.conftest import one_quick
 
 SITES = 5
 
@@ -91,7 +92,7 @@ def test_sites_that_are_alike_have_no_offsets(tmp_path: Path) -> None:
     check_none(tmp_path, *groups(0.0)[:3])
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", one_quick([0, 1]))
 def test_sites_that_hold_other_kinds_have_no_offsets(tmp_path: Path, seed: int) -> None:
     """These could be explained by offsets as well, at a cost that is a little lower."""
     x, y = load_iris(return_X_y=True)

@@ -13,9 +13,9 @@ from shoal.core.streams import Streams
 from shoal.methods.contract.base import Method, MethodError, Prediction
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.scores.evaluation import features_only
-from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, stability
+from shoal.methods.scores.quality import MAX_SAMPLES, silhouette
 
 
 def quarters(x):
@@ -47,7 +47,7 @@ def held_out_images(world):
 def test_features_are_clustered_by_kmeans_with_a_margin(world):
     found = assign_samples(features_only(quarters), world.evaluation(), 4)
     truth = torch.cat((world.data.train_y, world.data.test_y))
-    assert cluster_scores(truth.numpy(), found.cluster.numpy())["acc"] == 1
+    assert table_scores(crossed(truth.numpy(), found.cluster.numpy()))["acc"] == 1
     means = torch.stack([found.features[found.cluster == k].mean(0) for k in range(4)])
     assert torch.allclose(found.centres, means, atol=1e-4)
     own = (found.features - found.centres[found.cluster]).norm(dim=1)
@@ -125,13 +125,3 @@ def test_silhouette_draws_where_there_are_many():
 def test_silhouette_is_absent_where_it_is_not_defined(cluster):
     assert silhouette(np.eye(3), np.array(cluster), np.random.default_rng(0)) is None
     assert silhouette(np.full((4, 2), np.nan), np.array([0, 0, 1, 1]), np.random.default_rng(0)) is None
-
-
-def test_stability():
-    rng = np.random.default_rng(0)
-    before = rng.integers(0, 4, 2000)
-    assert stability(before, (before + 1) % 4) == 1  # the same groups under other numbers
-    assert abs(stability(before, rng.integers(0, 4, 2000))) < 0.02
-    assert stability(np.zeros(9, int), np.ones(9, int)) is None  # a collapsed model is not stable, but empty of sense
-    half = np.where(rng.random(2000) < 0.5, before, rng.integers(0, 4, 2000))
-    assert 0.1 < stability(before, half) < 0.9

@@ -7,10 +7,8 @@ import numpy as np
 from shoal.methods.scores.cluster_names import ClusterChange, OldClusters, name_clusters
 
 
-def old(*sizes: int, names: tuple[int, ...] = (), next_name: int = 10, centres: object = None) -> OldClusters:
-    return OldClusters(
-        names or tuple(range(len(sizes))), sizes, next_name, None if centres is None else np.array(centres)
-    )
+def old(*sizes: int, names: tuple[int, ...] = (), next_name: int = 10) -> OldClusters:
+    return OldClusters(names or tuple(range(len(sizes))), sizes, next_name)
 
 
 def test_clusters_that_only_changed_their_numbers_keep_their_names() -> None:
@@ -66,17 +64,13 @@ def test_names_are_never_given_again() -> None:
     assert (second.names, second.next_name) == ((0, 2), 3)
 
 
-def test_clusters_without_shared_samples_are_matched_by_their_centres() -> None:
-    centres = [[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]]
-    moved = np.array([[5.1, 5.0], [0.2, 0.0], [30.0, 30.0]])
-    found = name_clusters(old(10, 10, 10, centres=centres), np.zeros((3, 3), dtype=int), [10, 10, 10], moved)
-    assert found.names == (1, 0, 10)
-    kinds = [(change.kind, change.before, change.after) for change in found.changes]
-    assert kinds == [("new", (), (10,)), ("gone", (2,), ())]
-    # Samples outweigh centres: here cluster 0 has all samples of the new cluster whose centre is at cluster 1.
-    shared = np.array([[10, 0, 0], [0, 10, 0], [0, 0, 0]])
-    found = name_clusters(old(10, 10, 10, centres=centres), shared, [10, 10, 10], moved)
-    assert found.names[:2] == (0, 1)
+def test_a_cluster_that_shares_no_sample_is_new() -> None:
+    found = name_clusters(old(10, 20), np.array([[10, 0], [0, 0]]), [10, 20])
+    assert found.names == (0, 10)
+    assert [(change.kind, change.before, change.after) for change in found.changes] == [
+        ("new", (), (10,)),
+        ("gone", (1,), ()),
+    ]
 
 
 def test_empty_clusters_need_no_new_names_and_are_no_news() -> None:

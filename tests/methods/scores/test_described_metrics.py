@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.clustering import cluster_balance, crossed, table_scores
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 
 
 def test_names_are_those_that_evaluations_give() -> None:
-    given = cluster_scores(np.array([0, 0, 1]), np.array([1, 1, 0]))
+    given = table_scores(crossed(np.array([0, 0, 1]), np.array([1, 1, 0])))
     assert given.keys() <= DESCRIBED.keys()
     assert len(DESCRIBED) == len(METRICS)
     assert cluster_balance(np.array([2, 2])) == 1

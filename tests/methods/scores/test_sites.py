@@ -23,7 +23,6 @@ def test_clusters_by_site_are_called_sites() -> None:
     assert (found.nmi, found.site_clusters, found.sites) == (pytest.approx(1), (0, 1, 2), (0, 1, 2))
     assert found.closed_sites == (0, 1, 2)
     assert found.nmi > found.by_chance
-    assert max(found.shares_by_chance) < 0.6
 
 
 def test_random_clusters_are_related_to_sites_as_often_as_the_level_says() -> None:
@@ -46,7 +45,6 @@ def test_a_tiny_cluster_within_one_site_by_chance_is_no_site() -> None:
     cluster, site, _ = drawn()
     cluster[np.flatnonzero(site == 0)[:1]] = 4
     found = dependence(cluster, site, 5)
-    assert found.shares[4] == 1
     assert not found.site_clusters
 
 
@@ -61,7 +59,6 @@ def test_a_site_with_one_kind_of_its_own_beside_common_kinds_is_not_closed() -> 
 def test_an_empty_cluster_is_no_site_and_a_site_without_samples_none_of_its_own() -> None:
     cluster, site, _ = drawn()
     found = dependence(cluster, site + 1, 6)
-    assert found.shares[4:] == (0, 0)
     assert not found.site_clusters
     assert not found.closed_sites
 

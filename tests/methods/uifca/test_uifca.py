@@ -115,7 +115,7 @@ def test_assignments_never_travel(blobs):
     uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
     update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
-    assert set(update.memory) == {"assignment", "cluster_round"}
+    assert set(update.memory) == {"assignment"}
     assert all(t.is_floating_point() for t in update.message.tensors.values())
     assert sum(update.message.facts["counts"]) == POINTS
 
@@ -241,3 +241,25 @@ def test_a_client_that_comes_late_begins_at_random(blobs):
     update = uifca.client_update(uifca.broadcast(later, 0), client(blobs, 0, 6))
     assert len(update.memory["assignment"].unique()) == K
     assert update.message.facts["changed"] == POINTS
+
+
+def test_partial_participation_is_refused(federated):
+    with pytest.raises(MethodError, match=r"every client in every round: set participation\.fraction=1"):
+        federated.play(federated.method(fraction=0.5), 1)
+
+
+def test_flows_alone_travel(federated):
+    method = federated.method(cluster_rounds=3, comm_rounds=2, steps=5)
+    server, _ = federated.play(method, 3)
+    assert set(server.tensors) == {"flows"}
+    assert set(method.broadcast(server, 0).tensors) == {"flows"}
+    assert len(method.broadcast(server, 0).facts) == 3
+
+
+def test_a_client_that_missed_the_start_of_a_cluster_round_keeps_its_assignment(federated):
+    method = federated.method(cluster_rounds=3, comm_rounds=2, steps=5)
+    everyone, rest = list(range(8)), list(range(7))
+    server, memory = federated.play(method, 3, [everyone, everyone, rest])
+    assert server.facts["cluster_round"] == 1
+    update = method.client_update(method.broadcast(server, 7), federated.client(7, 4, memory[7]))
+    assert torch.equal(update.memory["assignment"], memory[7]["assignment"])

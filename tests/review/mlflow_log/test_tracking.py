@@ -19,16 +19,16 @@ from shoal.engine.settings.run_settings import flatten, make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import load_server
+from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.metrics import METRICS
-from shoal.review.mlflow_log import rounds as mlflow_rounds
 from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
-from shoal.review.mlflow_log.rounds import client_losses, metric_name, names_of_clients
+from shoal.review.mlflow_log.rounds import costs_of_sites, metric_name
 from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
@@ -107,10 +107,6 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
         lineage.data.digest[:36],
         lineage.partition.digest[:36],
     }
-    clients = tracked.table("clients")
-    for k in range(3):
-        losses = clients.loc[clients["client"] == k, "loss"].tolist()
-        assert [m.value for m in client.get_metric_history(run_id, f"training/client_loss/{k}")] == losses
     judged = {name: client.get_metric_history(run_id, metric_name(name)) for name in quality(tracked)}
     assert {"largest_cluster", "neighbour_agreement", "acc_of_pixels", "chance_acc"} <= judged.keys()
     verdict = run_result(tracked).verdict
@@ -131,7 +127,6 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
     run_id = run.status().tracking.mlflow_run
     metrics = client.get_run(run_id).data.metrics
     assert "score/acc" in metrics
-    assert not [name for name in metrics if name.startswith("training/client_loss")]
     logged = {artifact.path for artifact in client.list_artifacts(run_id)}
     assert logged == {"settings.yaml", "lineage.json", "rounds.parquet"}
     models = models_of(client, client.get_run(run_id))
@@ -197,38 +192,15 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     assert [m.step for m in history] == [1, 2]
 
 
-def test_losses_are_told_of_few_clients(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = straight(small(rounds=2))
-    losses = run.table("clients").query("round == 2")["loss"]
-    manifest, names = load_manifest(run, 2), names_of_clients(run, run.settings())
-    assert client_losses(manifest, names) == {f"training/client_loss/{k}": loss for k, loss in enumerate(losses)}
-    monkeypatch.setattr(mlflow_rounds, "MAX_CLIENT_CURVES", 2)
-    assert names_of_clients(run, run.settings()) == []
-    assert client_losses(manifest, []) == {}
-    pooled = straight(small(method={"name": "kmeans"}))
-    assert client_losses(load_manifest(pooled, 1), names_of_clients(pooled, pooled.settings())).keys() == {
-        "training/client_loss/all clients"
-    }
-
-
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        (["Klinik Süd", "50 % #1", "a.b"], ["Klinik Süd", "50 _ _1", "a.b"]),
-        (["a/b", "a_b"], ["0", "1"]),
-        (["..", "a"], ["0", "1"]),
-    ],
-)
-def test_any_client_name_can_name_a_metric(
-    named: list[str], expected: list[str], small: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mlflow.utils.validation import _validate_metric_name
-
-    monkeypatch.setattr(mlflow_rounds, "client_names", lambda run: named)
-    names = names_of_clients(None, small())  # type: ignore[arg-type]
-    assert names == expected
-    for name in names:
-        _validate_metric_name(f"training/client_loss/{name}")
+def test_costs_are_told_by_site(small: Make) -> None:
+    run = straight(small(rounds=1))
+    sites = {"north": SiteVersion("", (0, 2)), "a:b/c": SiteVersion("", (1,))}
+    costs = costs_of_sites(load_manifest(run, 1), sites)
+    rows = run.table("clients").query("client in (0, 2)")
+    assert costs["site/bytes_up north"] == rows["bytes_up"].sum() > 0
+    assert costs["site/seconds north"] == pytest.approx(rows["seconds"].sum())
+    assert costs["site/bytes_down a:b_c"] > 0
+    assert costs_of_sites(load_manifest(run, 1), {}) == {}
 
 
 def test_metrics_come_in_sections() -> None:

@@ -28,7 +28,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.registry import BUILT_IN as METHODS
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.scores.no_groups import Groups
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
@@ -99,7 +99,7 @@ def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     assert names == ["clusters" if len(sizes) > 1 else "cluster", "ACC", "NMI", "sent", "time"]
     values = [number.value for number in summary.numbers]
     assert values[:3] == [str(len(sizes)), f"{last['acc']:.3f}", f"{last['nmi']:.3f}"]
-    assert f"of {sizes.min()} to {sizes.max()} samples with those of the test part" in summary.outcome
+    assert f"of {sizes.min()} to {sizes.max()} samples" in summary.outcome
     assert summary.outcome.startswith("It finished after 2 rounds: ")
     moved = digits_run.table("rounds")[["bytes_up", "bytes_down", "bytes_d2d"]].sum().sum()
     assert values[3] == f"{moved / 1e6:.1f} MB"
@@ -119,7 +119,6 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     best = max(comparison.baseline_acc, key=comparison.baseline_acc.get)
     assert leading_baseline(comparison) == best
     assert in_words(best) in found.words
-    assert "try rounds=8" in found.words
     assert found.command == (
         f"shoal run --set data.name=digits --set data.limit=300 --set method.name=fedkmeans --set model.encoder={best}"
     )
@@ -131,15 +130,6 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert unfinished.command == f"shoal run --resume {digits_run.name}"
     good = next_step(digits_run, replace(result, verdict=Verdict("good", "")))
     assert good.command == f"shoal predict {digits_run.name} NEW_SAMPLES --out found.csv"
-
-
-def test_a_verdict_about_some_samples_says_so(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "The verdict is about" not in write_report(digits_run).read_text()
-    facts = cluster_facts(digits_run)
-    some = replace(facts, comparison=replace(facts.comparison, samples=200))
-    monkeypatch.setattr(report, "cluster_facts", lambda run: some)
-    samples = len(pd.read_parquet(digits_run.path / TABLE))
-    assert f"The verdict is about 200 of {samples} samples." in write_report(digits_run).read_text()
 
 
 def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,12 +226,12 @@ def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None
     truth, found = table["label"].astype(int), table["cluster"]
     both = confusion_matrix(truth, found, labels=range(10))
     assert (counts == both[:, [int(name) for name in confused.columns]]).all()
-    scores = cluster_scores(truth.to_numpy(), found.to_numpy())
+    scores = table_scores(crossed(truth.to_numpy(), found.to_numpy()))
     assert np.trace(counts) / len(table) == pytest.approx(scores["acc"]), "matched clusters are not on the diagonal"
-    crossed = clusters_by_clients(table)
-    assert crossed is not None
-    assert crossed.columns == ["0", "1", "2", "3"]
-    assert sum(sum(row) for _, row in crossed.rows) == 300
+    by_clients = clusters_by_clients(table)
+    assert by_clients is not None
+    assert by_clients.columns == ["0", "1", "2", "3"]
+    assert sum(sum(row) for _, row in by_clients.rows) == 300
     dealt = labels_by_clients(digits_run)
     assert dealt is not None
     partition = load_partition(digits_run.folder_of("partition"))
@@ -336,23 +326,19 @@ def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypa
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("of a figure")
 
-    monkeypatch.setattr(report, "confusion", broken)
-    monkeypatch.setattr(figures, "draw_method_views", broken)
     run = new_run(small(rounds=1))
-    assert drive(run).status == "finished"
-    page = (run.path / "report.html").read_text()
-    assert "Clusters and true labels" not in page
-    assert "Samples by cluster and client" in page
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "draw_method_views", broken)
+        patch.setattr(report, "confusion", broken)
+        for _ in range(2):
+            assert drive(run).status == "finished"
     told = [event.message for event in run.events() if event.kind == "not_shown"]
     assert told == [
         "figures left out: ZeroDivisionError: of a figure",
-        "clusters by labels left out: ZeroDivisionError: of a figure",
+        "the report left out: ZeroDivisionError: of a figure",
     ]
-    write_report(run)
-    assert len([event for event in run.events() if event.kind == "not_shown"]) == 2, "told twice"
-    monkeypatch.setattr(report, "run_result", broken)
     drive(run)
-    assert "the report left out: ZeroDivisionError: of a figure" in run.events()[-1].message
+    assert "Clusters and true labels" in (run.path / "report.html").read_text()
 
 
 def test_settings_that_were_chosen_stand_before_the_others(home: Path, small: Make) -> None:
@@ -401,7 +387,6 @@ def test_large_tables_show_the_largest() -> None:
 def test_units() -> None:
     assert [duration(seconds) for seconds in (9.4, 90, 9000)] == ["9.4 s", "1.5 min", "2.5 h"]
     assert bytes_sent({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
-    assert bytes_sent({"up": 520, "down": 0, "d2d": 0}).about == "520 B up"
 
 
 @pytest.mark.long

@@ -26,7 +26,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.starting import new_run
-from shoal.methods.scores.clustering import ari, cluster_balance, cluster_scores
+from shoal.methods.scores.clustering import cluster_balance, crossed, table_scores
 from shoal.review.pages import report
 from shoal.review.pages.cluster_sheets import MAX_CERTAIN, MAX_UNSURE, by_certainty, draw_cluster_sheets
 from shoal.review.pages.contact_sheet import thumbnail
@@ -110,7 +110,7 @@ def test_a_set_without_file_names_has_labels_and_numbers(home: Path, small: Make
     assert table["client"].isna().equals(table["part"] == "test")
     # From the table alone: the scores that the last round was given.
     last = run.table("rounds").iloc[-1]
-    scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
+    scores = table_scores(crossed(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy()))
     assert scores == pytest.approx({name: last[name] for name in scores})
     assert cluster_balance(np.bincount(table["cluster"], minlength=10)) == pytest.approx(last["balance"])
 
@@ -135,7 +135,7 @@ def test_planted_label_maps_and_rotations_count(home: Path, small: Make) -> None
     groups = {"kind": "iid", "clients": 4, "transform": "label_swap", "groups": 2}
     run = judged(small(method={"name": "kmeans"}, partition=groups))
     table = table_of(run)
-    scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
+    scores = table_scores(crossed(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy()))
     assert scores["acc"] == pytest.approx(run_result(run).metrics["acc"])
     assert set(table["client"].dropna()) == {0, 1, 2, 3}, "K-means pools all data, and each sample still has its client"
 
@@ -243,23 +243,9 @@ def test_quality_of_a_planted_set_without_labels(planted: RunFolder) -> None:
     assert found["silhouette"] > 0.7
     assert found["smallest_cluster"] == found["largest_cluster"] == pytest.approx(1 / 3)
     assert found["empty_clusters"] == 0
-    assert "stability" not in found, "K-means has one round"
     shown = list(shown_metrics(run_result(planted)))
     assert shown[-1] == "balance"
     assert [name for name in shown if name in QUALITY] == [name for name in QUALITY if name in found]
-
-
-@pytest.mark.long
-def test_stability_is_of_the_last_two_rounds(home: Path, small: Make) -> None:
-    """The same as of two runs' tables, of which one ended a round earlier."""
-    long = judged(small(method={"name": "fedcc"}, rounds=3, local={"epochs": 1, "batch": 16, "lr": 0.003}))
-    short = judged(small(method={"name": "fedcc"}, rounds=2, local={"epochs": 1, "batch": 16, "lr": 0.003}))
-    expected = ari(table_of(short)["cluster"].to_numpy(), table_of(long)["cluster"].to_numpy())
-    assert quality(long)["stability"] == pytest.approx(expected)
-    assert quality(long)["stability"] < 1
-    assert cluster_facts(long).compared_with_round == 2
-    one = judged(small(method={"name": "fedcc"}, rounds=2, checkpoint={"keep": 1}))
-    assert "stability" not in quality(one), "the round before is not kept"
 
 
 # --- contact sheets and the report ------------------------------------------------------------------------------------

@@ -76,18 +76,12 @@ def test_runs_on_different_data_have_no_best_value(home: Path, small: Make, tmp_
 
 
 @pytest.mark.long
-def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path: Path) -> None:
+def test_it_says_which_settings_differ(pair: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(pair, tmp_path / "both.html").read_text()
     cells = re.findall(r"<td class=\"words\">(.*?)</td>", row(page, "method.name"))
     assert cells == ["fedpnp", "fedcc"]
     assert re.findall(r">(.*?)</td>", row(page, "rounds")) == ["2", "3"]
     assert "data.name" not in page
-    said = re.search(r"All runs share the same (.*?)\.", page)
-    assert said
-    assert {"data", "machine"} <= set(said[1].split(", "))
-    assert "partition" not in said[1], "another seed deals samples otherwise"
-    digests = [run.lineage().partition.digest for run in pair]
-    assert all(digest in row(page, "partition") for digest in digests)
 
 
 @pytest.mark.long

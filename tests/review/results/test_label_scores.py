@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,6 @@ def test_the_command_scores_a_run(home: Path, small: Make) -> None:
     table = pd.read_parquet(run.path / "clusters.parquet")
     rows = [(file, f"kind {cluster}") for file, cluster in zip(table["file"], table["cluster"], strict=True)]
     path = write(home / "labels.csv", rows)
-    said = CliRunner().invoke(app, ["latest", str(path), "--json"])
+    said = CliRunner().invoke(app, ["latest", str(path)])
     assert said.exit_code == 0, said.output
-    assert json.loads(said.output)["scores"]["acc"] == 1
-    assert "verdict by these labels: good" in CliRunner().invoke(app, ["latest", str(path)]).output
+    assert "verdict by these labels: good" in said.output

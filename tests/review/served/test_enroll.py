@@ -79,13 +79,10 @@ def test_the_model_is_the_nodes_model(made, tmp_path):
     home, run, folder = made
     client = new_client(run, f"{folder}:3", home / "data" / "store", None)
     method = OpenedRun(run).method
-    for give in (None, 0):
-        found = enroll(run, client, give, tmp_path / "model.safetensors")
-        network = method.network()
-        network.load_state_dict(safetensors.torch.load_file(found.model))
-        step = next(s for s in found.path if s.node == found.given)
-        assert judge(network, client.validation, method.context).accuracy == step.accuracy
-        assert found.given == (found.cluster if give is None else 0)
+    found = enroll(run, client, tmp_path / "model.safetensors")
+    network = method.network()
+    network.load_state_dict(safetensors.torch.load_file(found.model))
+    assert judge(network, client.validation, method.context).accuracy == found.path[-1].accuracy
 
 
 def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
@@ -101,9 +98,7 @@ def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
     found = json.loads(result.stdout)
     assert found["clients"] == list(range(8, 16))
     assert set(found["path"][0]["similarities"]) == {"1", "2"}
-    shown = CliRunner().invoke(
-        app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120", "--give", "0"]
-    )
+    shown = CliRunner().invoke(app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120"])
     assert shown.exit_code == 0, shown.output
     assert "cluster" in shown.output
 
@@ -115,8 +110,6 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
         new_client(run, f"{folder}:24", store, None)
     with pytest.raises(RunError, match="vector data"):
         new_client(run, "gaussian", store, None)
-    with pytest.raises(RunError, match=r"--give 7: the client's path has the nodes 0, \d"):
-        enroll(run, new_client(run, f"{folder}:3", store, None), 7)
     monkeypatch.setenv("SHOAL_HOME", str(home))
     other = new_run(small(rounds=1))
     with pytest.raises(RunError, match="give a run of method cfl"):

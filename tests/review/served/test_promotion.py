@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,8 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from PIL import Image
 
-from shoal.cli.promote import promote
-from shoal.cli.rollback import rollback
+from shoal.cli.model import promote, rollback
 from shoal.data.intake.own import read_folder
 from shoal.data.intake.own_store import store_batch
 from shoal.data.sets.prepare import prepare
@@ -30,7 +28,6 @@ from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.neighbours import neighbour_information
 from shoal.methods.scores.verdict import Verdict
 from shoal.models.frozen import frozen_encoder
-from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
@@ -82,7 +79,7 @@ def decided(pair: tuple[RunFolder, RunFolder], score: Any = "auto", margin: floa
 def test_the_score_without_labels_agrees_with_accuracy(pair: tuple[RunFolder, RunFolder]) -> None:
     decision = decided(pair)
     assert decision.champion is not None
-    for name in ("acc", "nmi", "neighbours"):
+    for name in ("acc", "neighbours"):
         assert decision.challenger.scores[name] > decision.champion.scores[name] + 0.02, name
     assert (decision.score, decision.promoted, decision.challenger.samples) == ("acc", True, 360)
     blind = decided(pair, "neighbours")
@@ -197,7 +194,6 @@ def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, Ru
     assert 0 < decision.low < gap < decision.high
     assert f"95% interval {decision.low:+.4f} to {decision.high:+.4f}" in decision.why
     assert decided(pair) == decision  # the draws come from the run's seed
-    assert decision.rows()[1]["interval"] == f"{decision.low:+.4f} to {decision.high:+.4f}"
     few = prepare("digits", places.store())
     samples = HeldOut(few, np.asarray(few.test_x[:12]), np.asarray(few.test_y[:12]))
     with pytest.MonkeyPatch.context() as patch:
@@ -235,28 +231,15 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "1"
     with pytest.raises(PromotionError, match="there is nothing to return to"):
         roll_back(NAME, places.runs())
-    promote(challenger.name, why="they are rare", as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["version"], found["before"], found["move"]["who"]) == ("2", "1", "anna")
+    promote(challenger.name, why="they are rare")
+    said = capsys.readouterr().out
+    assert f"models:/{NAME}/2 of run {challenger.name} is the champion" in said
+    assert f"before it was version 1; `shoal model rollback {NAME}` returns to it" in said
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
     with pytest.raises(PromotionError, match=f"'other' had no champion .* these have one: {NAME}"):
         roll_back("other", places.runs())
-
-
-def test_a_promotion_that_a_kill_left_unrecorded_is_the_nights(pair: tuple[RunFolder, RunFolder]) -> None:
-    _, challenger = pair
-    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
-    keep_decision(challenger, decided(pair), [])
-    for key in client.get_model_version(NAME, "2").tags:
-        if key.startswith("shoal.champion."):
-            client.delete_model_version_tag(NAME, "2", key)
-    client.set_registered_model_alias(NAME, "champion", "2")  # the night was killed here
-    assert note_approval(challenger.settings()) is None
-    move = history(client, NAME)[-1]
-    assert (move.version, move.kind, move.why) == ("2", "promoted", decided(pair).why)
-    assert move.who.startswith("a night of ")
 
 
 def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tuple[RunFolder, RunFolder]) -> None:
@@ -273,16 +256,12 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     assert asked.words.startswith("The night asks for your approval: ")
     assert asked.command == f"shoal model promote {challenger.name} --why REASON"
     execute_decision(challenger)
-    assert (champions()["champion"], champions()["challenger"]) == ("1", "2")
+    assert champions()["champion"] == "1"
     assert client.get_model_version(NAME, "2").tags["shoal.night.decision"] == "waits for approval"
-    client.delete_registered_model_alias(NAME, "challenger")  # as where a later version took it
-    execute_decision(challenger)
-    assert champions()["challenger"] == "2"
+    client.set_registered_model_alias(NAME, "challenger", "2")  # as when it was registered
     assert note_approval(challenger.settings()) is None
     client.set_registered_model_alias(NAME, "champion", "2")  # on MLflow's page
-    move = note_approval(challenger.settings())
-    assert move is not None
-    assert (move.version, move.kind) == ("2", "set in MLflow")
+    assert note_approval(challenger.settings()) is None, "its first promotion is known"
     assert "challenger" not in champions()
     assert champion_with_version(champion.settings(), places.runs())[0].name == challenger.name
 
@@ -290,11 +269,11 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
 @pytest.mark.long
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     write_clients(tmp_path / "photos", each=2)
-    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0, by_hash=True)
+    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0)
     with pytest.raises(JudgingError, match=r"'photos' holds out \d samples, and a comparison needs at least 10"):
         compare(pair[1], pair[0], photos.folder, "auto", 0.01)
     write_clients(tmp_path / "more", each=12)
-    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more").batch, 0.4, 0, by_hash=True)
+    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more").batch, 0.4, 0)
     with pytest.raises(JudgingError, match=r"was trained on images of shape \(1, 8, 8\), and 'more' holds"):
         compare(pair[1], pair[0], more.folder, "auto", 0.01)
     settings = make_settings(merge(SMALL, {"tracking": {"register_as": "none"}}))
@@ -317,7 +296,7 @@ def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
                 draw(kind, rng).save(folder / client / f"{kind}-{name}{number}.png")
 
     def grown(onto: Any = None) -> Any:
-        return store_batch("photos", store, read_folder(folder, onto, grows=True).batch, 0.2, 0, onto, by_hash=True)
+        return store_batch("photos", store, read_folder(folder, onto, grows=True).batch, 0.2, 0, onto)
 
     for client in ("north", "south"):
         add(client, ("dark", "left", "right"), 20, "a")

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.methods.clustering import even_k_means
-from shoal.methods.clustering.even_k_means import (
+from shoal.methods.clustering.federated_k_means import moved_centres, nearest
+from shoal_research.variants import even_k_means
+from shoal_research.variants.even_k_means import (
     SoftSums,
     cost,
     lifted_centres,
@@ -15,7 +16,6 @@ from shoal.methods.clustering.even_k_means import (
     moved_prices,
     soft_sums,
 )
-from shoal.methods.clustering.federated_k_means import moved_centres, nearest
 from tests.methods.clustering.test_federated_k_means import blobs, shares
 
 SOFTNESS = 0.5

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from shoal.methods.contract.context import MethodError
-from shoal.methods.losses.decorrelation import decorrelation, decorrelation_term
-from shoal.methods.registry import BUILT_IN as METHODS
+from shoal_research.ssd.decorrelation import decorrelation, decorrelation_term
 
 
 def features(n: int, d: int) -> torch.Tensor:
@@ -41,35 +37,26 @@ def test_the_term_has_the_strength_of_the_authors_batch_whatever_the_rows():
     assert decorrelation(mixed[:64]).item() == pytest.approx(decorrelation_term(mixed[:64]).item())
 
 
-def trained(world, name, weight):
-    reference = world.method(name, epochs=4, batch=16, optimiser="sgd", lr=0.05)
-    local = replace(reference.context.local, decorrelation=weight)
-    method = type(reference)(reference.settings, replace(reference.context, local=local))
+def method_with(world, weight, epochs=4, lr=0.05):
+    """SSD's forms without SSD's own terms, and with FedDecorr's."""
+    return world.method(
+        "ssd_forms", gamma=0.0, delta=0.0, decorrelation=weight, epochs=epochs, batch=16, optimiser="sgd", lr=lr
+    )
+
+
+def trained(world, weight):
+    method = method_with(world, weight)
     return method.client_update(method.broadcast(world.start(method, 2), 0), world.client(0, 1))
 
 
-@pytest.mark.parametrize("name", ["fedcc", "fedsimclr", "fedbyol", "single"])
-def test_training_lowers_it(world, name):
-    before = trained(world, name, 1e-9).metrics["decorrelation"]
-    assert trained(world, name, 1.0).metrics["decorrelation"] < 0.95 * before
-    assert "decorrelation" not in trained(world, name, 0.0).metrics
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_every_method_takes_it_or_says_why_not(world, name):
-    method = world.method(name)
-    context = replace(method.context, local=replace(method.context.local, decorrelation=0.1))
-    if "decorrelation" in METHODS[name].local_options:
-        type(method)(method.settings, context)
-        return
-    with pytest.raises(MethodError, match=r"local\.decorrelation.*set local\.decorrelation=0"):
-        type(method)(method.settings, context)
+def test_training_lowers_it(world):
+    before = trained(world, 1e-9).metrics["decorrelation"]
+    assert trained(world, 1.0).metrics["decorrelation"] < 0.95 * before
+    assert "decorrelation" not in trained(world, 0.0).metrics
 
 
 def test_several_clients_in_one_computation_have_it_each(world):
-    reference = world.method("fedsimclr", epochs=1, batch=16, optimiser="sgd", lr=0.05)
-    local = replace(reference.context.local, decorrelation=0.5)
-    method = type(reference)(reference.settings, replace(reference.context, local=local))
+    method = method_with(world, 0.5, epochs=1, lr=0.001)
     message = method.broadcast(world.start(method, 2), 0)
     cohort = [(message, world.client(number, 1, every=2)) for number in (0, 1)]
     together = method.cohort_update(cohort)

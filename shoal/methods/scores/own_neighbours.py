@@ -15,8 +15,8 @@ from torch import Tensor
 from shoal.core.streams import Streams
 from shoal.methods.clustering.client_samples import ClientSamples, Search, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import nearest, starting_centres
+from shoal.methods.scores.neighbours import nearest_samples
 
-NEIGHBOURS = 10
 MIN_SAMPLES = 3
 """A client with fewer samples tells nothing."""
 
@@ -36,7 +36,7 @@ def own_agreement(samples: ClientSamples, cluster: np.ndarray) -> float:
         clusters = cluster[rows]
         if len(clusters) < MIN_SAMPLES:
             continue
-        near = _neighbours(samples.x[rows].numpy())
+        near = nearest_samples(samples.x[rows].numpy())
         sizes = np.bincount(clusters).astype(float)
         same += float((clusters[near] == clusters[:, None]).mean()) * len(clusters)
         by_chance += float((sizes * (sizes - 1)).sum()) / (len(clusters) - 1)
@@ -44,16 +44,6 @@ def own_agreement(samples: ClientSamples, cluster: np.ndarray) -> float:
     if by_chance >= count:
         return 0.0  # one cluster, or no client with enough samples
     return (same - by_chance) / (count - by_chance)
-
-
-def _neighbours(x: np.ndarray) -> np.ndarray:
-    """Return the nearest other samples of each, int (n, k), by Euclidean distance."""
-    squares = (x * x).sum(1)
-    distances = squares[:, None] + squares[None] - 2 * x @ x.T
-    np.fill_diagonal(distances, np.inf)
-    count = min(NEIGHBOURS, len(x) - 1)
-    near: np.ndarray = np.argpartition(distances, count - 1, axis=1)[:, :count]
-    return near
 
 
 def space_agreement(samples: ClientSamples, clusters: int, seed: int) -> float:
