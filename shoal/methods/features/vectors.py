@@ -321,8 +321,8 @@ class VectorSource:
         device = self.context.device
         held = evaluation.train.index
         site = torch.full((len(held) + len(evaluation.data.test_x),), len(clients), device=device)
-        for client in clients:
-            site[: len(held)][torch.isin(held, client.train.index).to(device)] = client.id
+        for place, client in enumerate(clients):
+            site[: len(held)][torch.isin(held, client.train.index).to(device)] = place
         table = torch.stack([row.to(device) for row in rows])
         return lambda positions: table[site[positions.to(device)]]
 

@@ -15,6 +15,7 @@ from shoal.engine.sites.gathering import gather_set
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
+from shoal.methods.features import landmark_offsets
 from tests.conftest import SMALL, at_home
 from tests.runs import go_on, straight
 from tests.sites import Federation, federation, joined_set, name_of
@@ -24,6 +25,7 @@ SPLIT = {"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedkmeans": ("vector", {"rounds": 4}),
     "fedkmeans, masked": ("vector", {"rounds": 4, "method": {"name": "fedkmeans"}, "privacy": {"sums": "masked"}}),
+    "fedkmeans, landmarks": ("vector", {"rounds": 6, "method": {"name": "fedkmeans", "landmarks": 12}}),
     "fedgmm": ("vector", {"rounds": 6}),
     "fedsimclr_kmeans": ("image", {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 4}),
     "fedpnp": ("image", {}),
@@ -69,8 +71,9 @@ def new_run_at_sites(sites: Federation, settings: Any) -> RunFolder:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in CASES])
 def test_bits_are_those_of_a_run_in_one_place_though_site_and_lead_are_killed(
-    name: str, sites: Federation, home: Path, tmp_path_factory: pytest.TempPathFactory
+    name: str, sites: Federation, home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(landmark_offsets, "MOST_COST", 9.0)  # sites take offsets off, though these are alike
     settings = settings_of(name)
     whole = run_in_one_place(sites, settings, CASES[name][0], tmp_path_factory.mktemp("one-place"))
 
@@ -87,6 +90,7 @@ def test_bits_are_those_of_a_run_in_one_place_though_site_and_lead_are_killed(
     assert not sites.pipes.kill_at
     go_on(run, sites.pool.call, slots=3)
     assert run.status().weights_sha256 == whole.status().weights_sha256
+    assert "landmarks" not in name or run.table("rounds")["site_offsets"].any()
     metrics, joint = run.table("rounds"), whole.table("rounds")
     shared = [c for c in joint if c in metrics and not c.startswith("seconds") and c != "finished_at"]
     for column in shared:
