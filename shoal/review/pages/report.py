@@ -150,7 +150,7 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
     twins = () if facts.comparison is None else facts.comparison.twins
     sentence = site_sentence(facts.sites, names, facts.numbers, twins)
     if run_result(run).metrics.get("site_offsets"):
-        return f"Sites differ by offsets, which were estimated beside the clusters and taken away. {sentence}"
+        return f"Sites differ by offsets, which were estimated and taken away. {sentence}"
     return sentence
 
 

@@ -118,7 +118,7 @@ def test_a_client_that_comes_late_projects_its_images_at_once(world: Any) -> Non
 
 @pytest.mark.long
 def test_the_projection_is_sent_once_to_each_client(world: Any) -> None:
-    method = world.method("fedkmeans", encoder=LAYERS, components=3, landmarks=8)
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, landmarks=8, sites="ignore")
     before, _ = run(world, method, BLOCKS + 1)
     assert {MEAN, SCALE, PROJECTION} <= method.broadcast(before, 0).tensors.keys()
     server, memory = run(world, method, BLOCKS + 7)
