@@ -20,6 +20,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import preflight
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import MethodError
+from tests.conftest import one_quick
 from tests.runs import go_on, stopped, straight
 
 Make = Callable[..., Any]
@@ -116,7 +117,7 @@ def test_settings_that_do_not_go_together_are_refused(home: Path, small: Make) -
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 
 
-@pytest.mark.parametrize("sums", ["plain", "masked"])
+@pytest.mark.parametrize("sums", one_quick(["plain", "masked"]))
 @pytest.mark.parametrize(
     ("method", "rounds"),
     [({"name": "fedkmeans"}, 7), ({"name": "fedgmm"}, 12), ({"name": "fedkmeans", "landmarks": 12}, 8)],

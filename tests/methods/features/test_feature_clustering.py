@@ -72,7 +72,9 @@ def test_a_mixture_is_that_of_pooled_rows(tmp_path: Path, seed: int, covariance:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("fedkmeans", {}), ("fedkmeans", {"standardise": True}), ("fedkmeans", {"components": 2}), ("fedgmm", {})],
+    one_quick(
+        [("fedkmeans", {}), ("fedkmeans", {"standardise": True}), ("fedkmeans", {"components": 2}), ("fedgmm", {})]
+    ),
 )
 def test_columns_may_be_in_any_unit(tmp_path: Path, name: str, settings: dict[str, object]) -> None:
     """Their squares are beyond the bound of other messages."""
@@ -130,7 +132,7 @@ def test_a_column_of_text_counts_as_one_measurement(tmp_path: Path) -> None:
     assert z.var(0, correction=0).tolist() == pytest.approx([1, 1, 1, 1 / 3, 1 / 3, 1 / 3], rel=1e-4)
 
 
-@pytest.mark.parametrize("components", [0, 5])
+@pytest.mark.parametrize("components", one_quick([0, 5]))
 def test_each_group_of_layers_counts_equally(tmp_path: Path, components: int) -> None:
     """The groups that are sought lie in two small columns; three large ones of other layers hold noise."""
     x, y, owner = blobs()

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 
 from shoal.methods.scores.no_groups import GROUPS_GAIN, Groups, gain_over_no_groups, levels_of
 from shoal.methods.scores.verdict import NO_GROUPS_GAIN
+from tests.conftest import one_quick
 
 NOISE: dict[str, tuple[Callable[[np.random.Generator], np.ndarray], int]] = {
     "two columns": (lambda rng: rng.random((300, 2)), 4),
@@ -59,7 +60,7 @@ def test_of_many_columns_the_principal_components_are_judged() -> None:
     assert gain < GROUPS_GAIN
 
 
-@pytest.mark.parametrize(("load", "clusters"), [(load_iris, 3), (load_wine, 3), (load_digits, 10)])
+@pytest.mark.parametrize(("load", "clusters"), one_quick([(load_iris, 3), (load_wine, 3), (load_digits, 10)]))
 def test_real_groups_are_seen(load, clusters) -> None:
     x = load().data
     gain = judged(x[np.random.default_rng(0).permutation(len(x))[:300]], clusters).gain
