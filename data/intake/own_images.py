@@ -71,7 +71,7 @@ def read_folder(
     if not clients and not grows:
         raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
     known = {} if onto is None else {one_spelling(file): place for file, place in known_files(onto).items()}
-    written = (onto.folder / "manifest.json").stat().st_mtime if grows and onto is not None else 0.0
+    written = (onto.folder / "manifest.json").stat().st_mtime if grows and onto is not None else -np.inf
     names, rejected = _files(folder, known, written, notes)
     size = size or usual_size(names, folder)
     pictures, unreadable = read_images(names, folder, size, resize=options.on_odd == "resize")
