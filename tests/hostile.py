@@ -30,6 +30,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from shoal.core.errors import ShoalError
+from shoal.core.records import record_to_json
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
 from shoal.engine.rounds import client_history
 from shoal.engine.rounds.loop import Engine
@@ -172,7 +173,7 @@ class HostileWorker:
             return done
         save_message(path, after.message)
         done = replace(done, sha256={**done.sha256, done.update: file_digest(path)})
-        write_json(paths.done(self.client), done.to_json())
+        write_json(paths.done(self.client), record_to_json(done))
         return done
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.core.records import BadRecord, record_from_json
+from shoal.core.records import record_from_json
 from shoal.data.intake.folder_files import files_below
 from shoal.data.intake.images import Rejected, note_left_out
 from shoal.data.intake.options import AddOptions
@@ -55,10 +55,11 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
         test: share of the samples that becomes the test split.
 
     Raises:
-        DataError: the set does not say which column holds its labels, or its windows overlap.
+        DataError: its windows overlap.
     """
     notes = Intake()
-    options = _options(onto)
+    roles = record_from_json(TableRoles, onto.manifest.extra[ROLES])
+    options = AddOptions(client_column=roles.client, label_column=roles.label or None)
     read = read_rows
     if WINDOWS in onto.manifest.extra:
         read = read_windows
@@ -87,25 +88,6 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
     note_left_out(rejected, notes)
     joined = _joined(batches, folder, notes) if batches else None
     return Arrivals(joined, rejected, notes)
-
-
-def _options(onto: Prepared) -> AddOptions:
-    """Return the columns of a set's tables.
-
-    Raises:
-        DataError: the set does not say which column holds its labels.
-    """
-    about = onto.manifest
-    try:
-        roles = record_from_json(TableRoles, about.extra[ROLES])
-    except (KeyError, BadRecord):
-        if about.classes is not None:
-            raise DataError(
-                f"{about.name!r} does not say which column of its tables holds the labels: add its first table again "
-                "with --force and --label-column"
-            ) from None
-        roles = TableRoles("client")
-    return AddOptions(client_column=roles.client, label_column=roles.label or None)
 
 
 def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:

@@ -23,7 +23,6 @@ from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.data.sets.writing import SetUnchanged
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
@@ -68,7 +67,7 @@ class Arrivals:
     intake: Intake
 
 
-class NothingNew(SetUnchanged):
+class NothingNew(DataError):
     """The set has all samples already."""
 
 

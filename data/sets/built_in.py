@@ -42,7 +42,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One built-in set. `options` are whole numbers with their defaults; `meanings` describes each."""
+    """One built-in set. `options` are whole numbers with their defaults."""
 
     name: str
     kind: Kind
@@ -50,7 +50,6 @@ class DataSet:
     description: str
     load: Callable[[Request], Loaded]
     options: Mapping[str, int] = field(default_factory=dict)
-    meanings: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_digits(request: Request) -> Loaded:
@@ -206,15 +205,9 @@ def _source(layout: Layout) -> str:
 
 
 _IMAGES = {"shrink": 1}
-_IMAGES_MEANINGS = {"shrink": "divisor of the sides: each pixel is the mean of a square with this side"}
+"""The divisor of the sides: each pixel is the mean of a square with this side."""
 _SYNTHETIC = {"clusters": 4, "samples": 1000, "dimension": 32, "seed": 0, "test": 250}
-_SYNTHETIC_MEANINGS = {
-    "clusters": "number of clusters",
-    "samples": "training points per cluster",
-    "dimension": "dimensions of the space",
-    "seed": "fixes clusters and points",
-    "test": "test points per cluster",
-}
+"""Number of clusters, training points a cluster, dimensions, seed of clusters and points, test points a cluster."""
 _CLOTHES = (
     "T-shirt/top",
     "Trouser",
@@ -252,7 +245,6 @@ SETS: dict[str, DataSet] = {
                 class_names=tuple(map(str, range(10))),
             ),
             _IMAGES,
-            _IMAGES_MEANINGS,
         ),
         DataSet(
             "fashion-mnist",
@@ -267,7 +259,6 @@ SETS: dict[str, DataSet] = {
                 class_names=_CLOTHES,
             ),
             _IMAGES,
-            _IMAGES_MEANINGS,
         ),
         DataSet(
             "cifar10",
@@ -290,11 +281,6 @@ SETS: dict[str, DataSet] = {
             "news of 4 topics as sequences of word numbers",
             load_ag_news,
             {"vocabulary": 10_000, "frequency": 2, "length": 64},
-            {
-                "vocabulary": "entries of the vocabulary, <pad>, <unk> and <eos> included",
-                "frequency": "words seen less often in training become <unk>",
-                "length": "tokens per text, <eos> included",
-            },
         ),
         DataSet(
             "gaussian",
@@ -303,7 +289,6 @@ SETS: dict[str, DataSet] = {
             "blobs of unit variance around distinct corners of a cube of side 5",
             load_gaussian,
             _SYNTHETIC,
-            _SYNTHETIC_MEANINGS,
         ),
         DataSet(
             "subspace",
@@ -312,7 +297,6 @@ SETS: dict[str, DataSet] = {
             "points of random linear subspaces",
             load_subspace,
             {**_SYNTHETIC, "rank": 16},
-            {**_SYNTHETIC_MEANINGS, "rank": "dimension of each subspace"},
         ),
     )
 }

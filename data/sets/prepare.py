@@ -204,17 +204,14 @@ def lost_set(name: str, store: Path) -> str | None:
 
 def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
     """Return the manifest of a built-in set."""
-    train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
+    train_x, test_x = (loaded.arrays.get(part) for part in ("train_x", "test_x"))
     if train_x is None:
         raise DataError(f"data set {name!r} has no training part")
-    classes: int | None = len(loaded.class_names) or None
-    if classes is None and train_y is not None:
-        classes = int(train_y.max()) + 1
     return Manifest(
         name=name,
         kind=data_set.kind,
         shape=tuple(train_x.shape[1:]),
-        classes=classes,
+        classes=len(loaded.class_names) or None,
         train=len(train_x),
         test=0 if test_x is None else len(test_x),
         source=loaded.source,

@@ -12,17 +12,12 @@ from shoal.core.errors import DataError, short_text
 from shoal.data.sets.intake_notes import names_file
 
 
-class SetUnchanged(DataError):
-    """A set is whole and stays as it is."""
-
-
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Be the only process that writes a set; wait for another one that does, and say so.
 
     A process that appends to a set reads it within the block too, so that two that append at once lose nothing. The
-    leftovers of a killed process are removed after the block has written the set, or has found it whole
-    (`SetUnchanged`).
+    leftovers of a killed process are removed after the block.
 
     Args:
         folder: of the set.
@@ -38,10 +33,8 @@ def writing(folder: Path) -> Iterator[None]:
         restore(folder)
         try:
             yield
-        except SetUnchanged:
+        finally:
             remove_leftovers(folder)
-            raise
-        remove_leftovers(folder)
 
 
 def remove_leftovers(folder: Path) -> None:

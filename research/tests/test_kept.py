@@ -27,7 +27,6 @@ from shoal_research.kept import (
     write_cells,
 )
 from shoal_research.label_free.calibrate import FILE as TUNING
-from shoal_research.label_free.landmark_offsets import RESULTS as LANDMARK_OFFSETS
 from shoal_research.label_free.sites import RESULTS as SITES
 
 BY_SITE = RESULTS / "label_free_by_site.json"
@@ -64,7 +63,7 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
     assert len(load_kept("neighbour-pool", "cpu").cells) > 100, "of a study that is over"
-    others = {TUNING, BY_SITE, GROUPS, SITES, POOL, CONTROL, SERVER_READS, NOISE, LANDMARK_OFFSETS}
+    others = {TUNING, BY_SITE, GROUPS, SITES, POOL, CONTROL, SERVER_READS, NOISE}
     assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]

@@ -18,7 +18,6 @@ from shoal.engine.settings.hardware import describe
 from shoal.engine.store.code_version import project_state, shoal_version
 from shoal.methods.registry import ADDED
 from shoal.review.mlflow_log.embedded_store import FILE, TrackingStoreError, ready_store, store_uri
-from shoal.review.mlflow_log.tracking import artifact_folder
 from shoal.tasks.prefect.environment import server_answers
 
 
@@ -107,31 +106,12 @@ def _mlflow_server(uri: str) -> Check:
     return Check("mlflow store", status < 400, f"{masked(uri)}: status {status}", repair)
 
 
-def _database(uri: str) -> Check:
-    """Check a database that runs are logged to without a server."""
-    import sqlalchemy
-
-    try:
-        engine = sqlalchemy.create_engine(uri)
-        with engine.connect() as opened:
-            count = opened.execute(sqlalchemy.text("select count(*) from runs")).scalar()
-        engine.dispose()
-    except ImportError as error:
-        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install psycopg2-binary boto3")
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        reason = masked(str(error).splitlines()[0])
-        return Check("mlflow store", False, f"{masked(uri)}: {reason}", "start it, or unset MLFLOW_TRACKING_URI")
-    return Check("mlflow store", True, f"{masked(uri)}: {count} runs")
-
-
 def servers() -> Iterator[Check]:
     """Check MLflow and Prefect."""
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http"):
         yield _mlflow_server(uri)
-    elif uri and artifact_folder(uri) and uri != store_uri(places.mlflow_store()):
-        yield _database(uri)
-    else:
+    elif not uri or uri == store_uri(places.mlflow_store()):
         yield _embedded_store()
     url = os.environ.get("PREFECT_API_URL", "")
     yield Check(

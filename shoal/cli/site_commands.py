@@ -86,6 +86,17 @@ def report(run: RunId) -> None:
         say(f"images of {len(sheets)} clusters: {sheets[0].parent}")
 
 
+@app.command(epilog="Example: shoal site pause")
+def pause(off: Annotated[bool, typer.Option("--off", help="answer again")] = False) -> None:
+    """Refuse everything until `shoal site pause --off`."""
+    path = own_rules().folder / "paused"
+    if off:
+        path.unlink(missing_ok=True)
+    else:
+        path.touch()
+    say("the site answers" if off else "the site is paused: it refuses everything")
+
+
 @app.command(epilog="Example: shoal site forget 5f0c")
 def forget(run: RunId) -> None:
     """Remove a run from this site, with its private memories, its table and its approval; the log keeps its lines."""

@@ -76,7 +76,7 @@ def serve() -> None:
 
 @app.command(epilog="Example: shoal sites status")
 def status() -> None:
-    """Show each site: when it was seen, its code and its torch, its samples, and how long its certificate holds."""
+    """Show each site: when it was seen, its code, torch and samples, its certificate, and what it said to a dry run."""
     from datetime import datetime
 
     from shoal.engine.settings import places
@@ -102,3 +102,6 @@ def status() -> None:
             )
         )
     out.print(table_of(("site", "connected", "seen", "code", "torch", "samples", "days left"), rows, "sites"))
+    if study.answers.exists():
+        said = datetime.fromtimestamp(study.answers.stat().st_mtime)
+        say(f"the last `shoal run --dry-run`, {said:%Y-%m-%d %H:%M}:\n{study.answers.read_text()}")

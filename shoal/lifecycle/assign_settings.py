@@ -15,7 +15,8 @@ class AssignSettings(Section):
     model: str = Field(description="registered name whose champion assigns, such as shoal-fedpnp-photos")
     watch: str | None = Field(
         None,
-        description="folder to search for new files: images at any depth, or tables and arrays for a model of vectors",
+        description="folder to search for new files: images at any depth, or tables and arrays for a model of vectors; "
+        "if it has a .dvc file beside it, DVC updates it first",
     )
     into: str = Field(
         "results/assigned", description="folder of the tables and contact sheets, a sub-folder for each model"

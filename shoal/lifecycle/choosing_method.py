@@ -27,12 +27,12 @@ from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import draw_samples, some_clients
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
-from shoal.methods.clustering.own_neighbours import dependence_on_clients, space_agreement
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.column_facts import are_counts, column_spread
 from shoal.methods.features.representation import Representation, even_light, represented
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.no_groups import GROUPS_GAIN, gain_over_no_groups
+from shoal.methods.scores.own_neighbours import dependence_on_clients, space_agreement
 from shoal.models.encoders import ENCODERS
 from shoal.models.frozen import frozen_encoder, is_installed
 

@@ -16,7 +16,8 @@ class NightSettings(Section):
     watch: str | None = Field(
         None,
         description="folder with a sub-folder of images for each client, to be searched for new images; or with tables "
-        "of new rows, for a set that was made of a table; none: use the data set as it is",
+        "of new rows, for a set that was made of a table; if it has a .dvc file beside it, DVC updates it first; none: "
+        "use the data set as it is",
     )
     labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
     on_bad: OnBad = Field(
@@ -46,7 +47,7 @@ class NightSettings(Section):
     start: Literal["champion", "scratch"] = Field(
         "champion", description="initial state of the training: the champion's; scratch: the method's own"
     )
-    score: Literal["auto", "neighbours", "acc", "nmi"] = Field(
+    score: Literal["auto", "neighbours", "acc"] = Field(
         "auto",
         description="score on the held-out images that decides; neighbours needs no labels; auto: acc with labels, "
         "neighbours without",

@@ -27,8 +27,10 @@ from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_tracking import try_to_track
+from shoal.lifecycle.dvc_command import dvc, refusal
+from shoal.lifecycle.dvc_tracking import dvc_root, try_to_track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -86,6 +88,7 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         return _taken_in(prepare_data(settings), 0, f"{name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
+    update_from_dvc(folder)
     if not folder.is_dir():
         raise DataError(
             f"the watched folder {folder} does not exist: make it, with one sub-folder of images per client, or with "
@@ -263,3 +266,29 @@ def refuse_strange(batch: Batch, onto: Prepared, max_share: float, folder: Path,
             f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
             f"{listing(named)}"
         )
+
+
+def update_from_dvc(folder: Path) -> None:
+    """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
+
+    An import is updated from its repository; anything else is pulled if there is a remote, and else checked out from
+    the cache. DVC refuses to remove files that it does not have.
+
+    Raises:
+        NightError: DVC could not.
+    """
+    pointer = folder.with_name(f"{folder.name}.dvc")
+    root = dvc_root(folder.parent)
+    if root is None or not pointer.is_file():
+        return
+    about = read_yaml_file(pointer, "DVC file", NightError)
+    imported = isinstance(about, dict) and bool(about.get("deps"))
+    if imported:
+        command = "update"
+    elif dvc(root, "remote", "list").stdout.strip():
+        command = "pull"
+    else:
+        command = "checkout"
+    done = dvc(root, command, "--quiet", str(pointer))
+    if done.returncode:
+        raise NightError(f"DVC did not bring {folder} up to date: {refusal(done)}")

@@ -1,4 +1,4 @@
-"""What the person at a site types: the policy, an approval, the log, and a run that is forgotten."""
+"""What the person at a site types: the policy, an approval, the log, a pause, and a run that is forgotten."""
 
 from __future__ import annotations
 
@@ -57,6 +57,15 @@ def test_a_run_is_approved_after_its_settings_were_shown(run: Path) -> None:
     assert not run.exists()
     assert not rules.is_approved(RUN, settings)
     said("forget", "5f", code=1)
+
+
+def test_a_pause_ends(home: Path) -> None:
+    call = SiteCall("describe", "", "wards")
+    said("policy")
+    said("pause")
+    assert OwnRules(places.site()).refusal(call, None, None) == "it is paused"
+    said("pause", "--off")
+    assert "`data`" in str(OwnRules(places.site()).refusal(call, None, None))
 
 
 def test_the_log_lists_what_left(home: Path) -> None:

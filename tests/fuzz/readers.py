@@ -396,6 +396,7 @@ def round_manifest(folder: Path) -> Opened:
 
 
 def finished_files(folder: Path) -> Opened:
+    from shoal.core.records import record_to_json
     from shoal.engine.store.finished_work import FinishedWork, finished_work
     from shoal.engine.store.round_paths import RoundPaths
     from shoal.engine.store.run_folder import RunFolder
@@ -405,13 +406,13 @@ def finished_files(folder: Path) -> Opened:
     (paths.work / "update-0.safetensors").write_bytes(b"x")
     digest = hashlib.sha256(b"x").hexdigest()
     name = "update-0.safetensors"
-    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5).to_json()
+    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5))
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
 def clients_numbers(folder: Path) -> Opened:
     """What is taken of a client's metrics and counts can be kept: in the table of clients and in a manifest."""
-    from shoal.core.records import record_to_json
+    from shoal.core.records import record_from_json, record_to_json
     from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
     from shoal.engine.rounds.round_record import client_row
     from shoal.engine.store.finished_work import FinishedWork
@@ -419,11 +420,11 @@ def clients_numbers(folder: Path) -> Opened:
     from shoal.engine.store.tables import make_tables
 
     metrics = {"loss": 1.0, "pulled": 3}
-    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5).to_json()
+    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5))
 
     def read(data: bytes) -> Any:
         try:
-            done = FinishedWork.from_json(json.loads(data))
+            done = record_from_json(FinishedWork, json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if metrics_fault(done.metrics) or counts_fault(done, 5):

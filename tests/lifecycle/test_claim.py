@@ -53,7 +53,7 @@ def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, smal
     assert judged_champion(run) is run
     run.event(BEGAN)
     assert judged_champion(run) is None
-    first = Decision(True, "it is the first", "", 0.01, HeldOutScores(run.name, 50, {"neighbours": 0.5}, 3), None)
+    first = Decision(True, "it is the first", "", 0.01, HeldOutScores(run.name, 50, {"neighbours": 0.5}), None)
     keep_decision(run, first, [])
     assert judged_champion(run) is run
     assert decision_of(run) == first

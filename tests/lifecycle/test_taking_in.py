@@ -18,7 +18,7 @@ from shoal.engine.settings import places
 from shoal.lifecycle import taking_in
 from shoal.lifecycle.dvc_command import dvc
 from shoal.lifecycle.night_settings import NightSettings
-from shoal.lifecycle.taking_in import take_in
+from shoal.lifecycle.taking_in import NightError, take_in, update_from_dvc
 from tests.planted_images import write_clients, write_new
 
 Make = Callable[..., Any]
@@ -239,3 +239,23 @@ def test_settings_that_would_deal_samples_again_are_refused(
 def test_a_set_without_a_watched_folder_is_taken_as_it_is(home: Path, small: Make) -> None:
     found = take_in(small(), NightSettings())
     assert (found.new, found.digest) == (0, prepare("digits", places.store()).manifest.digest)
+
+
+@pytest.mark.long
+def test_a_folder_that_dvc_tracks_is_brought_to_its_pointer(home: Path) -> None:
+    incoming, pointer = home / "incoming", home / "incoming.dvc"
+    update_from_dvc(incoming)  # no repository: left alone
+    assert dvc(home, "init", "--no-scm").returncode == 0
+    write_new(incoming / "north", each=1)
+    assert dvc(home, "add", "incoming").returncode == 0
+    old = pointer.read_text()
+    write_new(incoming / "south", each=1)
+    assert dvc(home, "add", "incoming").returncode == 0
+    new = pointer.read_text()
+    for text, there in ((old, False), (new, True)):
+        pointer.write_text(text)
+        update_from_dvc(incoming)
+        assert (incoming / "south").exists() == there
+    pointer.write_text(old.replace("md5: ", "md5: 0", 1))
+    with pytest.raises(NightError, match=r"DVC did not bring .*incoming up to date"):
+        update_from_dvc(incoming)

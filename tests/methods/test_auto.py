@@ -11,8 +11,8 @@ import torch
 from shoal.engine.settings.run_settings import SettingsError, make_settings, resolve
 from shoal.methods.auto import LAYERS, PASSES, RULES, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
-from shoal.methods.clustering.own_neighbours import own_agreement, space_agreement
 from shoal.methods.registry import BUILT_IN as METHODS
+from shoal.methods.scores.own_neighbours import own_agreement, space_agreement
 
 IMAGES = Facts("image", 120, pixels=0.5, features=0.5)
 TABLE = Facts("vector", 30, spread=2.0)

@@ -87,7 +87,7 @@ def check_flow_runs(served: Served, runs: list[Path], mlflow_ids: dict[str, str]
         assert set(shown) == {"table", "markdown"}
         values = {value for row in json.loads(shown["table"]) for value in row.values()}
         (run,) = (run for run in runs if str(run) in values)
-        assert f"{served.page}/#/experiments/1/runs/{mlflow_ids[run.name]}?" in shown["markdown"]
+        assert f"{served.page}/#/runs/{mlflow_ids[run.name]}" in shown["markdown"]
 
 
 @pytest.mark.slow

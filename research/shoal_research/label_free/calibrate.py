@@ -23,7 +23,6 @@ from shoal.methods.auto import LANDMARKS, LAYERS
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.clustering.own_neighbours import space_agreement
 from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.spectral import (
     affinity_sums,
@@ -33,6 +32,7 @@ from shoal.methods.features.spectral import (
     spectral_projection,
 )
 from shoal.methods.scores.clustering import accuracy
+from shoal.methods.scores.own_neighbours import space_agreement
 from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
 from shoal.models.frozen import frozen_encoder, layer_widths_of

@@ -19,7 +19,6 @@ from shoal.data.views.view import Samples
 from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import cosine_matrix, separation_gap
 from shoal.methods.cfl.cfl import CFL
-from shoal.methods.cfl.criteria import scheduled
 from shoal.methods.cfl.measure import ClusterMeasure, stack
 from shoal.methods.cfl.settings import CFLSettings
 from shoal.methods.cfl.state import CFLState
@@ -162,7 +161,7 @@ class CriteriaCFL(CFL):
         if s.criterion == "absolute":
             return True
         if s.criterion == "schedule":
-            return scheduled(round, s.schedule)
+            return round in s.schedule
         return node.calm + 1 >= self.patience and round - node.born >= self.min_age
 
     def measures_gamma(self, node: Node, round: int) -> bool:
@@ -197,7 +196,8 @@ class CriteriaCFL(CFL):
         vectors = self.vectors()
         network = vectors.load(self.network(), start)
         add_gradient(network, samples, self.context)
-        return -vectors.gradients(network)
+        gradient = torch.cat([p.grad.reshape(-1).float() for p in network.parameters() if p.grad is not None])
+        return -gradient if vectors.permutation is None else -gradient[vectors.permutation]
 
     def measured_gamma(self, start: Tensor, client: Client) -> float:
         """Return the noise of a client's update by two halves of its samples (`cfl_gamma`).

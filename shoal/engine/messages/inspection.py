@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from shoal.core.errors import FailureCause
+from shoal.core.threads import in_order
 from shoal.data.partition.table import Partition
 from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
 from shoal.engine.messages.fixed_point import form_of_part
-from shoal.engine.messages.read_ahead import read_ahead
 from shoal.engine.messages.wire import Failed, SumPlan
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
@@ -40,6 +40,11 @@ MAX_UPDATE_RATIO = 100.0
 """Largest accepted change of the model, as a multiple of the round's median change."""
 MAX_ABS_VALUE = 1e12
 """Largest absolute value in a client's tensors for which the method declares no bound of its own."""
+MIN_THREAD_BYTES = 1 << 18
+"""Size of a message from which a thread for it saves more time than it costs."""
+MAX_READ_AHEAD_BYTES = 1 << 30
+"""Most bytes that are read ahead, which bounds the memory of a round with large messages."""
+MAX_THREADS = 4
 MEMORY = "private memory"
 MAX_MEMORY_BYTES = 4096e6
 """Most bytes of private memory that a client may keep."""
@@ -197,7 +202,7 @@ class RoundInspection:
             StoreError: a stored answer is missing or damaged.
         """
         left = [work for work in self.done if work.client not in self.refused]
-        for work, inspected in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
+        for work, inspected in zip(left, in_order(self.inspect, left, self.threads), strict=True):
             self._inspected.add(work.client)
             if inspected.change is not None:
                 self._changes[work.client] = inspected.change
@@ -228,6 +233,13 @@ class RoundInspection:
     def size(self) -> int:
         """Bytes of the largest message to the server."""
         return max((work.bytes_up for work in self.done), default=0)
+
+    @property
+    def threads(self) -> int:
+        """Threads that read messages ahead: one for small ones, and so few that large ones fit into memory."""
+        if self.size < MIN_THREAD_BYTES:
+            return 1
+        return max(1, min(MAX_THREADS, MAX_READ_AHEAD_BYTES // self.size))
 
     @property
     def round(self) -> int:

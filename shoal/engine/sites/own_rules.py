@@ -3,6 +3,7 @@
 HOME/site/
   policy.yaml                what a lead may ask
   approved/RUN               digest of the settings with which a run may go on
+  paused                     everything is refused while it is there
   keys/0                     secret key of the masks of all runs
   log.jsonl  log-end.json    what left
 HOME/privacy/SET.json        the ledger: private updates of all runs on a set
@@ -73,6 +74,8 @@ class OwnRules(Rules):
 
     def refusal(self, call: SiteCall, settings: Settings | None, samples: int | None) -> str | None:
         """See `Rules`."""
+        if (self.folder / "paused").exists():
+            return "it is paused"
         policy = self.policy
         asked = forbidden(policy, call)
         if settings is not None and samples is not None:

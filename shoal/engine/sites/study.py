@@ -5,6 +5,7 @@ sites/                    where the study is led
   keys/                   certificate and key of the server
   approved/               what each site gets back: NAME.signed.zip
   entry.json              how runs of this machine reach the server
+  answers.txt             what the sites said to the last dry run
 site/                     at a site
   request/                its key, which stays here, and NAME.request.zip for the lead
   keys/                   what the lead has signed, with the key
@@ -60,6 +61,11 @@ class Study:
     def entry(self) -> Path:
         """The file by which runs of this machine reach the server."""
         return self.folder / "entry.json"
+
+    @property
+    def answers(self) -> Path:
+        """The file of what the sites said to the last dry run, a line each."""
+        return self.folder / "answers.txt"
 
     @property
     def sites(self) -> list[str]:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.core.records import BadRecord
-from shoal.core.seal import sealed, unsealed
+from shoal.core.seal import SEAL, sealed, unsealed
 
 LEVEL = "level"
 """The entry of an event with its level; only warnings have one."""
@@ -40,9 +39,6 @@ WARNINGS = frozenset(
 """Kinds of events that a user must see."""
 MAX_CLOSING_LINES = 20
 """Most warnings that are printed again at the end of a run; events.jsonl has all of them."""
-
-ENTRY_TYPES = {"message": (str,), "round": (int,), "rounds": (int,), "metrics": (dict,), "client": (int, str)}
-"""The types of the entries that have the same meaning in every kind of event."""
 
 
 @dataclass(frozen=True)
@@ -97,25 +93,6 @@ class Event:
         """Return the entries of the line, without its seal."""
         entries = {"time": self.time, "event": self.kind, LEVEL: self.level, **self.facts}
         return {name: value for name, value in entries.items() if value is not None or name in self.facts}
-
-    @classmethod
-    def from_json(cls, entries: Any) -> Event:
-        """Return the event of a line's entries.
-
-        Raises:
-            BadRecord: the entries are not those of an event.
-        """
-        if not isinstance(entries, dict) or not isinstance(entries.get("event"), str):
-            raise BadRecord("it is not an event")
-        facts = {name: value for name, value in entries.items() if name not in ("event", "time", LEVEL)}
-        for name, types in ENTRY_TYPES.items():
-            if name in facts and type(facts[name]) not in types:
-                raise BadRecord(f"entry {name} of an event has the wrong type")
-        time = entries.get("time")
-        level = entries.get(LEVEL)
-        if type(time) not in (int, float, type(None)) or not isinstance(level, str | None):
-            raise BadRecord("the time or level of an event has the wrong type")
-        return cls(entries["event"], facts, time, level)
 
 
 Observer = Callable[[Event], None]
@@ -177,6 +154,10 @@ def line_of(event: Event) -> str:
 def read_line(line: bytes) -> Event | None:
     """Return the event of a line; None if the line holds none, or was changed since it was written."""
     try:
-        return Event.from_json(unsealed(json.loads(line)))
-    except (ValueError, RecursionError):  # BadRecord and BrokenSeal are ValueErrors
+        entries = json.loads(line)
+        if SEAL not in entries:
+            return None
+        facts = unsealed(entries)
+        return Event(facts.pop("event"), time=facts.pop("time", None), level=facts.pop(LEVEL, None), facts=facts)
+    except (ValueError, TypeError, KeyError, RecursionError):  # BrokenSeal is a ValueError
         return None

@@ -25,11 +25,6 @@ class Vectors:
         """Return the state as float32 (p + buffers,)."""
         return self._hide(torch.cat([t.detach().reshape(-1).float() for t in _state(network)]))
 
-    def gradients(self, network: nn.Module) -> Tensor:
-        """Return the parameters' gradients, float32 (p,); zeros where there is none."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in network.parameters()]
-        return self._hide(torch.cat([gradient.detach().reshape(-1).float() for gradient in gradients]))
-
     def load(self, network: nn.Module, vector: Tensor) -> nn.Module:
         """Put a vector back into a network.
 

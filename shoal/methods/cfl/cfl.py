@@ -20,15 +20,16 @@ from torch import Tensor
 from shoal.core.streams import Streams
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
-from shoal.methods.cfl import criteria, latest
+from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import ready_to_split
 from shoal.methods.cfl.measure import ClusterMeasure, measured_cluster, stack
 from shoal.methods.cfl.scores import PathScores, group_metrics, leaf_metrics, measured_metrics, path_metrics
-from shoal.methods.cfl.settings import CFLSettings, check_settings
+from shoal.methods.cfl.settings import CFLSettings
 from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import Score, Supervised, judge
 from shoal.methods.cfl.tree import Node, Tree
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, RunHistory, Server, Update
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
@@ -59,7 +60,8 @@ class CFL(Supervised):
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
-        check_settings(settings)
+        if settings.criterion == "schedule" and not settings.schedule:
+            raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
 
     def vectors(self) -> Vectors:
         """Return how weights become a vector; with `permute` in an order that only the clients know."""
@@ -184,18 +186,23 @@ class CFL(Supervised):
     def groups_to_split(
         self, tree: Tree, measure: ClusterMeasure, active: list[int], round: int, peak: float
     ) -> list[list[int]] | None:
-        """Return the two groups of clients where a cluster is to be split, else None; count its calm rounds."""
+        """Return the two groups of clients where a cluster is to be split, else None; count its calm rounds.
+
+        A cluster is split where it has come to rest as a whole, while single clients still pull away (eq. 32, 33): by
+        the paper's bounds of both norms, by their ratio, or in given rounds as in the paper's figures.
+        """
         s = self.settings
         node = tree.nodes[measure.node]
-        calm = node.calm + 1 if criteria.relative(measure, self.ratio, s.floor, peak) else 0
+        rests = measure.mean_norm < self.ratio * measure.max_norm and measure.max_norm > s.floor * peak
+        calm = node.calm + 1 if rests else 0
         tree.change(node.id, calm=calm)
         # A split needs the update of every client: it says where the client belongs.
         if len(active) < 2 or len(active) < len(node.clients):
             return None
         if s.criterion == "schedule":
-            due = criteria.scheduled(round, s.schedule)
+            due = round in s.schedule
         elif s.criterion == "absolute":
-            due = criteria.absolute(measure, s.eps1, s.eps2)
+            due = measure.mean_norm < s.eps1 and measure.max_norm > s.eps2
         else:
             due = calm >= self.patience and round - node.born >= self.min_age
         gamma = self.gamma(measure)

@@ -1,4 +1,4 @@
-"""CFL's hyper-parameters, and the check that they agree."""
+"""CFL's hyper-parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.core.setting import setting
-from shoal.methods.contract.context import MethodError
 
 
 @dataclass(frozen=True)
@@ -28,13 +27,3 @@ class CFLSettings:
     schedule: tuple[int, ...] = setting((), "schedule: the rounds at the end of which clusters may be split")
     gamma_max: float = setting(0.6, "split only where sqrt((1 - cross) / 2) exceeds this (eq. 39)", ge=0, lt=1)
     permute: bool = setting(False, "clients hide the order of their parameters behind a shared permutation (eq. 45)")
-
-
-def check_settings(settings: CFLSettings) -> None:
-    """Refuse settings that contradict each other.
-
-    Raises:
-        MethodError: names the settings and what to set instead.
-    """
-    if settings.criterion == "schedule" and not settings.schedule:
-        raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")

@@ -9,7 +9,7 @@ goes on (see `offsets`) until `RACE_ITERATIONS` decide. A subclass may refine wh
 
 With `landmarks` other rounds come between: clients send local centres, among which the server places several sets of
 landmarks, and then sums of products of affinities to them. K-means works in the space that follows from these (see
-`spectral`).
+`spectral`). Local centres tell whether sites differ by offsets, which they then take away (see `landmark_offsets`).
 
 With `privacy.clip` clients send only sums whose change by a row is bounded: a histogram of each column in place of
 moments, then the sums near landmarks and those of K-means (see `private_sums`).
@@ -64,6 +64,7 @@ from shoal.methods.features.components import (
     principal_components,
     with_answer,
 )
+from shoal.methods.features.landmark_offsets import half_offset, mean_if_sites_differ
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
 from shoal.methods.features.private_sums import (
     BINS,
@@ -81,6 +82,7 @@ from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,
+    OFFSET_MEAN,
     PROJECTION,
     SCALE,
     SPECTRAL,
@@ -90,6 +92,7 @@ from shoal.methods.features.space import (
     energy,
     fitted_space,
     in_space,
+    projected,
     shortened,
     within,
 )
@@ -201,7 +204,7 @@ class FeatureClustering(Method):
 
     def continued(self, tensors: Tensors) -> Tensors | None:
         """Return the space and the centres of another run, which go on moving; None where they are of another form."""
-        names = (MEAN, SCALE, PROJECTION, LANDMARKS, SPECTRAL, CENTRES, BEGINNINGS, GRAND_MEAN)
+        names = (MEAN, SCALE, PROJECTION, LANDMARKS, SPECTRAL, OFFSET_MEAN, CENTRES, BEGINNINGS, GRAND_MEAN)
         model = {name: tensors[name] for name in names if name in tensors}
         server = Server(model)
         if CENTRES not in model or self.next_step(server) != "move":
@@ -383,10 +386,13 @@ class FeatureClustering(Method):
         if step == "project":
             tensors = self.products(vectors, message.tensors[BLOCK].to(self.context.device), client)
         else:
+            unit = self.settings.directions and not (self.private and step == "start")
+            before = self.offset_before_landmarks(message, client, vectors)
+            if before is not None and SITE_OFFSET not in client.memory:
+                memory = {**client.memory, **(memory or {}), SITE_OFFSET: before.cpu()}
 
             def in_this_space(positions: Tensor) -> Tensor:
-                unit = self.settings.directions and not (self.private and step == "start")
-                z = among_landmarks(vectors(positions), message.tensors, directions=unit)
+                z = among_landmarks(vectors(positions), message.tensors, directions=unit, offset=before)
                 if not self.private:
                     return z
                 return clipped(z, self.row_length(message.tensors))
@@ -448,6 +454,16 @@ class FeatureClustering(Method):
         generator = replace(client.streams, round=0).torch("race samples")
         order = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].sort().values
         return torch.cat([z.at(part) for part in order.to(z.device).split(ROWS)])
+
+    def offset_before_landmarks(self, message: Message, client: Client, vectors: Rows) -> Tensor | None:
+        """Return the offset (k,) that a client's vectors lose before landmarks count; None where sites have none."""
+        if OFFSET_MEAN not in message.tensors:
+            return None
+        if SITE_OFFSET in client.memory:
+            return client.memory[SITE_OFFSET].to(self.context.device)
+        count = len(client.train)
+        total = torch.stack([self.before_landmarks(vectors(part)).sum(0) for part in parts_of(client)]).sum(0)
+        return half_offset(total / count, message.tensors[OFFSET_MEAN].to(total.device), count, self.context.clusters)
 
     def offset(self, message: Message, client: Client, z: ClientVectors) -> Tensor:
         """Return the offset of a client's vectors z (n, k) beside the centres, (k,)."""
@@ -540,9 +556,7 @@ class FeatureClustering(Method):
             return self.started_from_moments(server, moments)
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
-            if step == "start":
-                return self.started(server, local, counts)
-            return server.next({**server.model, LANDMARKS: self.landmarks(torch.cat(local, 1), torch.cat(counts, 1))})
+            return self.started(server, local, counts) if step == "start" else self.placed(server, local, counts)
         if step == "weigh":
             return self.weighed(server, self.totals_of(answers)["inertia"])
         return self.moved(server, self.totals_of(answers))
@@ -679,6 +693,26 @@ class FeatureClustering(Method):
         projection = principal_components(state, self.settings.components, self.settings.whitening)
         return server.next({**space, PROJECTION: projection}, state=kept)
 
+    def placed(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
+        """Return the state with sets of landmarks, less offsets where sites differ.
+
+        Args:
+            server: before.
+            local: the centres of each client, (s, l, k).
+            counts: of samples behind them, (s, l).
+        """
+        model = server.model
+        if self.settings.sites == "estimate":
+            clusters = self.context.clusters
+            sent = [(x[n > 0], n[n > 0] / len(n)) for x, n in zip(local, counts, strict=True)]
+            rng = Streams(self.context.seed).numpy("offsets of sites")
+            mean = mean_if_sites_differ([pair for pair in sent if len(pair[1])], clusters, rng)
+            if mean is not None:
+                model = {**model, OFFSET_MEAN: mean}
+                offsets = [half_offset(n @ x / n.sum().clamp_min(1), mean, float(n.sum()), clusters) for x, n in sent]
+                local = [centres - offset for centres, offset in zip(local, offsets, strict=True)]
+        return server.next({**model, LANDMARKS: self.landmarks(torch.cat(list(local), 1), torch.cat(list(counts), 1))})
+
     def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:
         """Return sets of landmarks (s, m, k) among the clients' local centres.
 
@@ -722,7 +756,7 @@ class FeatureClustering(Method):
 
     def stands_still(self, server: Server, after: Tensor, counts: Tensor) -> bool:
         """Return whether K-means is done with centres (1, c, k), of clusters of so many samples (1, c)."""
-        most = STILL_WITH_OFFSETS if self.uses_offsets(server) else STILL
+        most = STILL_WITH_OFFSETS if has_offsets(server.model) else STILL
         near = bool((after - server.model[CENTRES]).abs().max() <= most * after.std())
         return near and (most == STILL or torch.equal(counts, server.state.get(COUNTS, counts[:0])))
 
@@ -754,16 +788,23 @@ class FeatureClustering(Method):
     def site_predictor(self, server: Server, x: Tensor, memory: Mapping[str, Tensor]) -> Callable[[Tensor], Prediction]:
         """Return the assignment of samples less the offset of their site."""
         offset = memory.get(SITE_OFFSET)
-        if offset is None:
+        if offset is None and OFFSET_MEAN in server.model:
+            z = self.before_landmarks(projected(self.source.of(x), server.model))
+            offset = half_offset(z.mean(0), server.model[OFFSET_MEAN].to(z.device), len(z), self.context.clusters)
+        elif offset is None:
             mean = server.model[GRAND_MEAN].to(self.context.device)
             share = float(server.model[BEGINNINGS][0])
             offset = site_fit(self.vectors_of(server, x), self.centres(server), share, mean).offset
         known = offset.to(self.context.device)
-        return lambda x: self.assign(server, self.vectors_of(server, x) - known)
+        return lambda x: self.assign(server, self.vectors_of(server, x, known))
 
-    def vectors_of(self, server: Server, x: Tensor) -> Tensor:
-        """Return samples x (as of `Samples.x`) as vectors in the space, float64 (n, k)."""
-        return in_space(self.source.of(x), server.model, directions=self.settings.directions)
+    def before_landmarks(self, z: Tensor) -> Tensor:
+        """Return projected vectors z (n, k) as they are where landmarks are placed, without an offset."""
+        return among_landmarks(z, {}, directions=self.settings.directions)
+
+    def vectors_of(self, server: Server, x: Tensor, offset: Tensor | None = None) -> Tensor:
+        """Return samples x (as of `Samples.x`) as vectors in the space, less an offset, float64 (n, k)."""
+        return in_space(self.source.of(x), server.model, directions=self.settings.directions, offset=offset)
 
     def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
         """Return the vectors of all samples in the space, training then test."""
@@ -771,15 +812,18 @@ class FeatureClustering(Method):
         return self.source.judged(server.model, self.space_width(server), clients, evaluation, offsets=offsets)
 
     def uses_offsets(self, server: Server) -> bool:
-        """Return whether K-means takes away the offsets of sites."""
-        return has_offsets(server.model) and len(server.model[CENTRES]) == 1
+        """Return whether vectors lose the offsets of their sites."""
+        model = server.model
+        return OFFSET_MEAN in model or (has_offsets(model) and len(model[CENTRES]) == 1)
 
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
         """Return a client's vectors where they are clustered; None while the space is not known."""
         if message.facts["step"] in ("measure", "project") or (self.private and message.facts["step"] == "start"):
             return None
-        vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
-        rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
+        vectors = self.source.own_projected(client, message.tensors)[0]
+        offset = self.offset_before_landmarks(message, client, vectors)
+        z = vectors(torch.arange(len(client.train)))
+        rows = among_landmarks(z, message.tensors, directions=self.settings.directions, offset=offset)
         if self.private:
             rows = clipped(rows, self.row_length(message.tensors))
         affine = not (self.private or self.settings.directions or SPECTRAL in message.tensors)

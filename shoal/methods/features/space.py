@@ -31,6 +31,8 @@ LANDMARKS = "space.landmarks"
 SPECTRAL = "space.spectral"
 """Among the server's tensors with landmarks, float64: s sets of them (s, m, k), and the projections of affinities to
 these, (s, m, c)."""
+OFFSET_MEAN = "offsets.mean"
+"""Among the server's tensors where sites find offsets for landmarks, float64: the mean of all vectors, (k,)."""
 NO_SPREAD = 1e-12
 """A column whose variance is below this share of its mean square counts as constant."""
 
@@ -64,7 +66,7 @@ class SpaceSettings:
     sites: Literal["estimate", "centre", "ignore"] = setting(
         "estimate",
         "where sites differ by an offset, such as another scanner: estimate it beside the clusters, and use it where "
-        "the cost says so (not with landmarks); centre: subtract each site's own mean first, whatever it holds; ignore",
+        "the cost says so; centre: subtract each site's own mean first, whatever it holds; ignore",
     )
     landmarks: int = setting(
         0,
@@ -207,13 +209,24 @@ def projected(x: Tensor, space: Tensors, site_mean: Tensor | None = None) -> Ten
     return x @ space[PROJECTION].to(x.device) if PROJECTION in space else x
 
 
-def among_landmarks(z: Tensor, space: Tensors, *, directions: bool) -> Tensor:
-    """Return projected vectors z (n, k), with `directions` of unit length, by landmarks where the space has them."""
+def among_landmarks(z: Tensor, space: Tensors, *, directions: bool, offset: Tensor | None = None) -> Tensor:
+    """Return projected vectors z (n, k), with `directions` of unit length, by landmarks where the space has them.
+
+    Args:
+        z: vectors.
+        space: tensors of the server.
+        directions: whether directions are compared.
+        offset: of their site (k,), or of the site of each, (n, k), subtracted before landmarks count; None: none.
+    """
     if directions:
         z = F.normalize(z, dim=1)
+    if offset is not None:
+        z = z - offset
     return in_spectral_space(z, space[LANDMARKS], space[SPECTRAL]) if SPECTRAL in space else z
 
 
-def in_space(x: Tensor, space: Tensors, *, directions: bool, site_mean: Tensor | None = None) -> Tensor:
+def in_space(
+    x: Tensor, space: Tensors, *, directions: bool, site_mean: Tensor | None = None, offset: Tensor | None = None
+) -> Tensor:
     """Return vectors x (n, d) in the space in which they are clustered, float64 (n, k): see the two steps above."""
-    return among_landmarks(projected(x, space, site_mean), space, directions=directions)
+    return among_landmarks(projected(x, space, site_mean), space, directions=directions, offset=offset)

@@ -25,7 +25,7 @@ from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.representation import Representation, check_kind, represented, represented_shape
-from shoal.methods.features.space import MEAN, PROJECTION, among_landmarks, in_space, projected
+from shoal.methods.features.space import MEAN, OFFSET_MEAN, PROJECTION, among_landmarks, in_space, projected
 from shoal.methods.scores.evaluation import samples_at
 
 FEATURES = "features"
@@ -248,10 +248,12 @@ class VectorSource:
             offsets: whether training samples lose the offset that their client keeps.
         """
         kept = None if self.encoder is None else self.kept(space, clients, evaluation)
+        offset_of = self.site_offsets(space, width, clients, evaluation) if offsets else lambda _: None
         if kept is not None and PROJECTION in space:
 
             def at(positions: Tensor) -> Tensor:
-                return among_landmarks(kept[positions.to(kept.device)], space, directions=self.directions)
+                z = kept[positions.to(kept.device)]
+                return among_landmarks(z, space, directions=self.directions, offset=offset_of(positions))
 
         else:
             site_means = self.site_means(space, clients, evaluation)
@@ -259,15 +261,15 @@ class VectorSource:
             def at(positions: Tensor) -> Tensor:
                 x = self.of(samples_at(evaluation, positions)) if kept is None else kept[positions.to(kept.device)]
                 mean = site_means(positions) if site_means else None
-                return in_space(x, space, directions=self.directions, site_mean=mean)
+                return in_space(x, space, directions=self.directions, site_mean=mean, offset=offset_of(positions))
 
-        count = len(evaluation.train) + len(evaluation.data.test_x)
-        if not offsets:
-            return SpaceVectors(count, width, at)
-        none = torch.zeros(width, dtype=torch.float64)
+        return SpaceVectors(len(evaluation.train) + len(evaluation.data.test_x), width, at)
+
+    def site_offsets(self, space: Tensors, width: int, clients: Clients, evaluation: Evaluation) -> Rows:
+        """Return the offset of each sample's site, by position; 0 of samples of no client that keeps one."""
+        none = torch.zeros(len(space.get(OFFSET_MEAN, range(width))), dtype=torch.float64)
         by_site = [client.memory.get(SITE_OFFSET, none) for client in clients]
-        offset_of = self.rows_by_site([*by_site, none], clients, evaluation)
-        return SpaceVectors(count, width, lambda positions: at(positions) - offset_of(positions))
+        return self.rows_by_site([*by_site, none], clients, evaluation)
 
     def kept(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Tensor:
         """Return the vectors of all images, training then test: (n, k) float64 where they are projected, else (n, d).

@@ -6,16 +6,14 @@ their planted rotations and label maps; test samples are unchanged.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.threads import in_order
 from shoal.data.views.array_views import ArrayRecipe
 from shoal.data.views.augment import AnyRecipe, two_views
 from shoal.methods.clustering.k_means import Clustering, kmeans
@@ -27,8 +25,6 @@ from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
 from shoal.methods.training.local import as_input
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 MAX_JUDGED = 10_000
 """Samples, a seeded draw, for alignment, uniformity and effective rank."""
 MAX_LEARN = 100_000
@@ -123,21 +119,6 @@ def predictions_of(
         return ShardPredictions(prediction.cluster.cpu(), prediction.soft.shape[1], embedding)
 
     return in_order(of_batch, all_batches(evaluation), evaluation.threads)
-
-
-def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield what work makes of each item, in their order; threads do it, and are at most one item each ahead."""
-    if threads < 2:
-        yield from map(work, items)
-        return
-    begun: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="evaluation") as pool:
-        for item in items:
-            begun.append(pool.submit(work, item))
-            if len(begun) > threads:
-                yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
 
 
 def sample_count(evaluation: Evaluation) -> int:

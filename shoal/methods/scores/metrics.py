@@ -104,7 +104,7 @@ METRICS = (
     ),
     Metric(
         "site_offsets",
-        "1 where sites differ by offsets, which were estimated beside the clusters and taken away",
+        "1 where sites differ by offsets, which were estimated and taken away",
         "neither",
         "share",
         labels=False,

@@ -28,6 +28,8 @@ class UIFCAState:
         empty: flows that had no point in the last round.
         diverged: flows that had points in the last round, and no finite result from any client.
         changed: points that changed their cluster at the start of the present cluster round; -1 before the first.
+        clients: number of clients.
+        current: always empty; it is in the digests of states that were recorded.
     """
 
     phase: str
@@ -37,6 +39,8 @@ class UIFCAState:
     empty: tuple[int, ...] = ()
     diverged: tuple[int, ...] = ()
     changed: int = -1
+    clients: int = 0
+    current: tuple[int, ...] = ()
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> UIFCAState:

@@ -95,7 +95,7 @@ class UIFCA(FlowMethod):
         """
         if self.context.fraction < 1:
             raise MethodError("uifca needs every client in every round: set participation.fraction=1")
-        state = UIFCAState("centres" if self.settings.init == "kfed" else "learn")
+        state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:

@@ -89,8 +89,6 @@ def limits(run: RunFolder, facts: ClusterFacts | None) -> list[str]:
         spec = facts.data.spec
         shape = " x ".join(map(str, spec.shape))
         lines.append(f"It takes samples of kind {spec.kind}, of shape {shape}, like those of {spec.name}.")
-    if "epsilon_sent" in run_result(run).metrics:
-        lines.append("Updates were private: privacy/epsilon_sent of the run says how far.")
-    else:
+    if "epsilon_sent" not in run_result(run).metrics:
         lines.append("Updates were not private: the weights may say something about single samples.")
     return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from shoal.engine.settings import places
@@ -28,11 +27,4 @@ def mlflow_page(folder: RunFolder) -> str | None:
     page = os.environ.get(places.PAGE_VARIABLE) if settings.tracking.uri is None else None
     if store.startswith("http"):
         page = without_user(store)
-    if not page:
-        return None
-    with contextlib.suppress(Exception):  # MLflow is out of reach
-        from mlflow import MlflowClient
-
-        experiment = MlflowClient(tracking_uri=store).get_run(run_id).info.experiment_id
-        return f"{page.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
-    return None
+    return f"{page.rstrip('/')}/#/runs/{run_id}" if page else None

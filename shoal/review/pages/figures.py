@@ -26,11 +26,9 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """Markers tell lines apart in black and white."""
 MAX_NAMED = len(PALETTE)
-"""Number of clients up to which each has a line with a name; the lines of more clients are grey."""
+"""Number of clients up to which each has a line with a name."""
 MIN_FOR_QUARTILES = 4
 """Number of clients from which quartiles are drawn; for fewer they say nothing that their lines do not."""
-MAX_LINES = 200
-"""Number of clients up to which each has a line; for more, only median and quartiles are drawn."""
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
@@ -126,7 +124,7 @@ def legend_label(name: str) -> str:
 
 
 def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[str]) -> None:
-    """Draw the clients' values over rounds: a line for each client, with their median and quartiles.
+    """Draw the clients' values over rounds: a line for each of few clients, with their median and quartiles.
 
     Args:
         axes: the axes to draw on.
@@ -135,12 +133,10 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
         names: of the clients, by number.
     """
     clients = values["client"].nunique()
-    if clients <= MAX_LINES:
+    if clients <= MAX_NAMED:
         for number, (client, rows) in enumerate(values.groupby("client")):
-            style: dict[str, Any] = {"color": "0.75", "linewidth": 0.7}
-            if clients <= MAX_NAMED:
-                style = {"label": legend_label(named(names, int(client))), **line_style(number)}
-            axes.plot(rows["round"], rows[column], **style)
+            style = line_style(number)
+            axes.plot(rows["round"], rows[column], label=legend_label(named(names, int(client))), **style)
     if clients >= MIN_FOR_QUARTILES:
         spread = values.groupby("round")[column].quantile([0.25, 0.5, 0.75]).unstack()
         rounds = spread.index.to_numpy()

@@ -13,6 +13,7 @@ from PIL import Image
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
+from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
@@ -122,7 +123,6 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "baselines": about_baselines(run),
         "sites": about_sites(run, table),
         "twins": twin_columns(run, table),
-        "judged": judged_samples(run, table),
     }
 
 
@@ -133,19 +133,6 @@ def about_baselines(run: RunFolder) -> dict[str, Any] | None:
         return None
     comparison = facts.comparison
     return {"rows": baseline_rows(comparison), "samples": comparison.samples, "space": in_words(comparison.space)}
-
-
-def judged_samples(run: RunFolder, table: pd.DataFrame) -> str:
-    """Return how many samples the verdict is about, in a sentence; empty where it is about all of them.
-
-    Args:
-        run: the run's folder.
-        table: its cluster table.
-    """
-    facts = cluster_facts(run)
-    if facts is None or facts.comparison is None or facts.comparison.samples == len(table):
-        return ""
-    return f"The verdict is about {facts.comparison.samples:,} of {len(table):,} samples."
 
 
 def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
@@ -163,7 +150,7 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
     twins = () if facts.comparison is None else facts.comparison.twins
     sentence = site_sentence(facts.sites, names, facts.numbers, twins)
     if run_result(run).metrics.get("site_offsets"):
-        return f"Sites differ by offsets, which were estimated beside the clusters and taken away. {sentence}"
+        return f"Sites differ by offsets, which were estimated and taken away. {sentence}"
     return sentence
 
 
@@ -286,9 +273,12 @@ def embedded_sheets(run: RunFolder) -> dict[str, Any]:
     for cluster in dict.fromkeys([*twins, *sorted(paths)]):
         path = paths[cluster]
         file = io.BytesIO()
-        with Image.open(path) as opened:
-            opened.convert("RGB").save(file, format="JPEG", quality=80)
-            half = opened.width <= MAX_HALF_WIDTH
+        try:
+            with Image.open(path) as opened:
+                opened.convert("RGB").save(file, format="JPEG", quality=80)
+                half = opened.width <= MAX_HALF_WIDTH
+        except OSError as error:
+            raise StoreError(f"{path} is no image: `shoal run --resume {run.name}` draws the figures again") from error
         total += file.tell()
         if total > SHEETS_BYTES:
             break

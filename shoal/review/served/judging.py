@@ -3,7 +3,7 @@
 The held-out samples are the present test part of the set. Neither model was trained on them, since
 samples stay on their side as the set grows. Two kinds of scores are comparable between models:
 `neighbours`, which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has
-labels, `acc` and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained
+labels, `acc`. Samples are neighbours by pixels or columns; for models that see images through a pretrained
 encoder by pixels and its features side by side. Scores of a model's own features, such as its silhouette, are not
 comparable: each model has its own scale.
 
@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -33,14 +32,13 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.null_baselines import encoded
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import side_by_side
-from shoal.methods.scores.clustering import accuracy, nmi
+from shoal.methods.scores.clustering import accuracy
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
 from shoal.methods.scores.resampling import bootstrap_interval
 from shoal.models.frozen import FrozenEncoder, frozen_encoder, is_pretrained
 from shoal.review.results.result import run_result
 from shoal.review.served.predict import Predictor, by_client
 
-ScoreName = Literal["neighbours", "acc", "nmi"]
 PROMOTED = "promoted"
 KEPT = "champion kept"
 WAITS = "waits for approval"
@@ -67,13 +65,11 @@ class HeldOutScores:
         run: the name of its run's folder.
         samples: number of held-out samples.
         scores: by name.
-        clusters_used: number of clusters with held-out samples.
     """
 
     run: str
     samples: int
     scores: dict[str, float]
-    clusters_used: int
 
 
 @dataclass(frozen=True)
@@ -161,19 +157,16 @@ def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, Score]:
         )
     clients = np.full(len(samples.x), "") if samples.clients is None else samples.clients
     cluster = by_client(predictor, samples.x, clients, Intake())["cluster"].to_numpy()
-    measures: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {}
-    if samples.y is not None:
-        measures = {"acc": accuracy, "nmi": nmi}
+    names = (NEIGHBOURS,) if samples.y is None else (NEIGHBOURS, "acc")
 
     def score(name: str, rows: np.ndarray | None) -> float:
         if name == NEIGHBOURS:
             return neighbour_information(cluster, samples.neighbours, predictor.clusters, rows)
-        assert samples.y is not None, "only labels give the other scores"
+        assert samples.y is not None, "only labels give an accuracy"
         chosen = slice(None) if rows is None else rows
-        return measures[name](samples.y[chosen], cluster[chosen])
+        return accuracy(samples.y[chosen], cluster[chosen])
 
-    scores = {name: score(name, None) for name in (NEIGHBOURS, *measures)}
-    return HeldOutScores(run.name, len(samples.x), scores, len(np.unique(cluster))), score
+    return HeldOutScores(run.name, len(samples.x), {name: score(name, None) for name in names}), score
 
 
 def check_held_out(prepared: Prepared) -> None:
@@ -229,7 +222,7 @@ def compare(
     challenger: RunFolder,
     champion: RunFolder | None,
     data: Path,
-    score: ScoreName | Literal["auto"],
+    score: str,
     margin: float,
 ) -> Decision:
     """Score both models on the present held-out samples of a set, and decide.
@@ -238,7 +231,7 @@ def compare(
         challenger: a finished run.
         champion: the run of the model in use; None where the challenger is the first model.
         data: the folder of the set.
-        score: the score that decides; auto: `acc` where there are labels, else `neighbours`.
+        score: the score that decides, `acc` or `neighbours`; auto: `acc` where there are labels, else `neighbours`.
         margin: by which the challenger must be better.
 
     Raises:

@@ -30,7 +30,7 @@ from shoal.review.mlflow_log.champions import (
     succession,
 )
 from shoal.review.mlflow_log.experiments import NIGHT_DECISION
-from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
+from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import open_client, shown_uri
 from shoal.review.mlflow_log.trouble import reason_of
 from shoal.review.results.stable_names import DECIDED
@@ -156,8 +156,6 @@ def execute_decision(run: RunFolder) -> str | None:
         if decision.promoted and before not in (decision.outcome, APPROVED):
             make_champion(client, name, version, PROMOTED, f"a night of {user()}", decision.why)
         _tag(client, run, name, version, {NIGHT_DECISION: decision.outcome, "shoal.night.why": decision.why})
-        if not decision.promoted:
-            _point_challenger(client, name)
     return version
 
 
@@ -181,18 +179,6 @@ def _tag(client: Any, run: RunFolder, name: str, version: str, tags: dict[str, s
     for key, value in tags.items():
         client.set_tag(run_id, key, value)
         client.set_model_version_tag(name, version, key, value)
-
-
-def _point_challenger(client: Any, name: str) -> None:
-    """Point the alias `challenger` to the newest version that waits for approval, where one does.
-
-    A version that was registered since the champion's promotion, and lost against it, would hide the one that waits.
-    """
-    champion = int(champion_version(client, name) or 0)
-    versions = client.search_model_versions(f"name = '{name}'")
-    waiting = [int(version.version) for version in versions if version.tags.get(NIGHT_DECISION) == WAITS]
-    if waiting and max(waiting) > champion:
-        client.set_registered_model_alias(name, CHALLENGER, str(max(waiting)))
 
 
 @dataclass(frozen=True)

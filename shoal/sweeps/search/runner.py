@@ -43,42 +43,34 @@ class Search:
         return range(len(self.study.trials), most_trials(self.definition))
 
     def execute_next(self) -> TrialRow:
-        """Propose the next trial, execute it and store it; the page shows all trials so far.
+        """Propose the next trial, execute it and store it.
 
         Raises:
             SearchError: runs have no such score. ShoalError: a run could not begin. KeyboardInterrupt: the next call
                 resumes the trial.
         """
         self.study.add_trial(execute(self, propose(self.definition, self.study.trials)))
-        result = self.result()
-        self.write(result)
-        return result.trials[-1]
+        return self.result().trials[-1]
 
     def result(self) -> SearchResult:
         """Return the result of the trials so far."""
         return result_from_trials(self.definition, self.study.trials, str(folder_of(self.definition)))
 
     def finish(self) -> SearchResult:
-        """Log page, tables and figures to MLflow.
+        """Write the page, tables and figures, and log them to MLflow.
 
         Raises:
             SearchError: no trial has a score.
         """
-        from shoal.sweeps.search.page import log_search
+        from shoal.sweeps.search.page import log_search, write_search  # here: matplotlib takes a second to import
 
         result = self.result()
-        if result.best is None:
+        best = result.best_trial
+        if best is None:
             why = next((trial.why for trial in result.trials if trial.why), "no trial was executed")
             raise SearchError(f"search {result.search!r}: no trial has a score; the first one: {why}")
-        log_search(self.parent, self.definition, result, self.write(result))
+        log_search(self.parent, self.definition, result, write_search(self.definition, result, best, self.study))
         return result
-
-    def write(self, result: SearchResult) -> dict[str, float]:
-        """Write the page, tables and figures of a result with a score; return the importance of each setting."""
-        from shoal.sweeps.search.page import write_search  # here: matplotlib takes a second to import
-
-        best = result.best_trial
-        return {} if best is None else write_search(self.definition, result, best, self.study)
 
 
 @contextlib.contextmanager

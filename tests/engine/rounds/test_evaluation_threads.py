@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
-from shoal.methods.scores.evaluation import in_order
 from tests.runs import straight
 
 Small = Callable[..., Any]
@@ -65,16 +63,6 @@ def test_the_same_numbers_to_the_bit(home: Path, small: Small, name: str) -> Non
     assert judged[0].exists() == judged[1].exists()
     if judged[0].exists():
         assert judged[0].read_bytes() == judged[1].read_bytes()
-
-
-def test_threads_keep_the_order_and_work_at_once() -> None:
-    met = threading.Barrier(2, timeout=60)
-
-    def work(item: int) -> int:
-        met.wait()
-        return 10 * item
-
-    assert list(in_order(work, range(6), 2)) == [0, 10, 20, 30, 40, 50]
 
 
 def test_an_evaluation_that_fails_ends_the_run(home: Path, small: Small) -> None:

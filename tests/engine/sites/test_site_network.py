@@ -113,6 +113,7 @@ def test_a_policy_that_refuses_has_its_reason_at_the_lead(made: Network) -> None
     answers = made.shoal(LEAD, "run", "--dry-run", "--set", "workers.runner=sites", "--set", "data.name=wards-vector")
     assert "site south refuses: its policy forbids it by `methods`" in " ".join(answers.stdout.split())
     assert (known / "manifest.json").exists()  # what the sites have is noted
+    assert "site south refuses: its policy forbids" in made.shoal(LEAD, "sites", "status").stdout
 
 
 def test_other_code_is_refused_without_a_path_of_the_site(made: Network) -> None:

@@ -16,8 +16,9 @@ from shoal.cli.site_commands import app
 from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
+from shoal.engine.settings import places
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
-from shoal.engine.sites.gathering import ask_for_set
+from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.policy import (
@@ -225,6 +226,12 @@ def test_a_refusal_names_the_key_and_what_was_asked(
     with pytest.raises(RoundFailed, match=f"site east refuses: .*{said}"):
         go_on(run, sites.pool.call, slots=3)
     assert SiteLog(sites.pipes.homes["east"] / "site").entries()[-1]["refused"].endswith(said)
+
+
+def test_a_paused_site_does_not_even_describe_its_set(sites: Federation, home: Path) -> None:
+    (sites.pipes.homes["north"] / "site" / "paused").touch()
+    with pytest.raises(SiteFailed, match="site north refuses: it is paused"):
+        gather_set(name_of("vector"), sites.pipes, places.store())
 
 
 def test_a_site_whose_policy_or_log_is_damaged_refuses_without_its_paths(sites: Federation, home: Path) -> None:

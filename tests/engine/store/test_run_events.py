@@ -30,7 +30,8 @@ def test_a_line_that_changed_is_no_event() -> None:
     line = line_of(event).encode()
     assert read_line(line) == event
     assert read_line(line.replace(b"0.25", b"0.26")) is None
-    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "without a seal"
+    assert read_line(b'{"event": "scored", "value": 0.26}') is None, "without a seal"
+    assert read_line(b"[1]") is read_line(b"1") is None
     assert read_line(b'{"event": "sco') is None
     assert SEAL in json.loads(line)
 
@@ -40,9 +41,7 @@ def test_an_event_says_what_its_kind_has() -> None:
     assert (event.round, event.client, event.message, event.metrics) == (2, 1, "no", {})
     with pytest.raises(AttributeError, match="an event 'client_failed' has no rounds"):
         _ = event.rounds
-    assert read_line(b'{"event": "started", "round": "2"}') is None
-    assert read_line(b'{"event": "started", "time": "noon"}') is None
-    assert read_line(b'{"event": "x", "note": null}') == Event("x", {"note": None})
+    assert read_line(line_of(Event("x", {"note": None})).encode()) == Event("x", {"note": None})
 
 
 def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> None:

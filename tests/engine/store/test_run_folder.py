@@ -103,7 +103,7 @@ def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
     with pytest.raises(RunError, match=r"status\.json is not the status of a run \(entry round: input.*`shoal run"):
         run.status()
-    (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
+    (run.path / "events.jsonl").write_bytes(b"\xff\n[1]\n" + line_of(Event("started")).encode() + b'{"event": "fail')
     assert run.events() == [Event("started")]
 
 

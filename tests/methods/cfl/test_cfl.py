@@ -8,7 +8,7 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.averaging.vectors import Vectors, mean_vector
-from shoal.methods.cfl import criteria
+from shoal.methods.cfl.bipartition import bipartition
 from shoal.methods.cfl.measure import ClusterMeasure
 from shoal.methods.cfl.scores import choice, path_metrics
 from shoal.methods.cfl.state import CFLState
@@ -276,14 +276,24 @@ def test_what_is_measured_is_logged_by_its_names(world):
     assert again.log[0]["gap"] == entry["gap"]
 
 
-def test_criteria_by_hand():
-    measure = ClusterMeasure(0, mean_norm=0.3, max_norm=2.0, median_norm=1.0)
-    assert criteria.absolute(measure, eps1=0.4, eps2=1.6)
-    assert not criteria.absolute(measure, eps1=0.3, eps2=1.6)
-    assert not criteria.absolute(measure, eps1=0.4, eps2=2.0)
-    assert criteria.relative(measure, ratio=0.2, floor=0.5, peak=3.9)
-    assert not criteria.relative(measure, ratio=0.15, floor=0.5, peak=3.9)
-    assert not criteria.relative(measure, ratio=0.2, floor=0.5, peak=4.0)
+@pytest.mark.parametrize(
+    ("settings", "ratio", "peak", "split"),
+    [
+        ({"criterion": "absolute", "eps1": 0.4, "eps2": 1.6}, 0.2, 3.9, True),
+        ({"criterion": "absolute", "eps1": 0.3, "eps2": 1.6}, 0.2, 3.9, False),
+        ({"criterion": "absolute", "eps1": 0.4, "eps2": 2.0}, 0.2, 3.9, False),
+        ({"criterion": "relative", "floor": 0.5}, 0.2, 3.9, True),
+        ({"criterion": "relative", "floor": 0.5}, 0.15, 3.9, False),
+        ({"criterion": "relative", "floor": 0.5}, 0.2, 4.0, False),
+    ],
+)
+def test_criteria_by_hand(world, settings, ratio, peak, split):
+    method = world.method("cfl", gamma_max=0.0, **settings)
+    method.ratio, method.patience, method.min_age = ratio, 1, 1
+    alpha = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    measure = ClusterMeasure(0, mean_norm=0.3, max_norm=2.0, median_norm=1.0, alpha=alpha, groups=bipartition(alpha))
+    found = method.groups_to_split(Tree.start((0, 1)), measure, [0, 1], 5, peak)
+    assert found == ([[0], [1]] if split else None)
 
 
 def test_wrong_settings_are_named(world):

@@ -11,10 +11,11 @@ import torch
 
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
+from shoal.methods.features import landmark_offsets
 from shoal.methods.features.components import BLOCKS
 from shoal.methods.features.feature_clustering import BEGINNINGS, CENTRES, GRAND_MEAN
-from shoal.methods.features.space import LANDMARKS, MEAN, PROJECTION, SCALE, SPECTRAL, in_space
-from shoal.methods.features.vectors import FEATURES, PROJECTED
+from shoal.methods.features.space import LANDMARKS, MEAN, OFFSET_MEAN, PROJECTION, SCALE, SPECTRAL, in_space
+from shoal.methods.features.vectors import FEATURES, PROJECTED, SITE_OFFSET
 from shoal.models.frozen import frozen_encoder
 
 LAYERS = "efficientnet-lite0-layers"
@@ -75,6 +76,25 @@ def test_with_components_a_client_keeps_these(
 
 
 @pytest.mark.long
+def test_images_lose_the_offset_of_their_site_before_landmarks(
+    world: Any, client_list: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landmark_offsets, "MOST_COST", 9.0)
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, space="directions", landmarks=8)
+    server, memory = run(world, method, BLOCKS + 6)
+    assert OFFSET_MEAN in server.model
+    clients = client_list([world.client(client, 9, memory[client], every=CLIENTS) for client in range(CLIENTS)])
+    judged = method.judged_vectors(server, clients, world.evaluation())
+    offsets = torch.zeros(world.spec.train + world.spec.test, 3, dtype=torch.float64)
+    for client in range(CLIENTS):
+        assert memory[client][SITE_OFFSET].any()
+        offsets[client : world.spec.train : CLIENTS] = memory[client][SITE_OFFSET]
+    x = torch.cat([world.samples().x(), world.data.computable(world.data.test_x)])
+    expected = in_space(frozen_encoder(LAYERS)(x), server.model, directions=True, offset=offsets)
+    torch.testing.assert_close(torch.from_numpy(judged[:]), expected.float(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.long
 def test_without_components_a_client_keeps_its_features(world: Any, client_list: Any) -> None:
     method = world.method("fedkmeans", encoder=LAYERS)
     server, memory = run(world, method, 3)
@@ -98,7 +118,7 @@ def test_a_client_that_comes_late_projects_its_images_at_once(world: Any) -> Non
 
 @pytest.mark.long
 def test_the_projection_is_sent_once_to_each_client(world: Any) -> None:
-    method = world.method("fedkmeans", encoder=LAYERS, components=3, landmarks=8)
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, landmarks=8, sites="ignore")
     before, _ = run(world, method, BLOCKS + 1)
     assert {MEAN, SCALE, PROJECTION} <= method.broadcast(before, 0).tensors.keys()
     server, memory = run(world, method, BLOCKS + 7)

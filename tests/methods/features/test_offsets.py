@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from table_federation import Rows, uneven_owners
 from shoal.methods.features import feature_clustering
 from shoal.methods.features.feature_clustering import BEGINNINGS, has_offsets
 from shoal.methods.features.offsets import SAMPLES_PER_CLUSTER, beginnings, site_fit
+from shoal.methods.features.space import OFFSET_MEAN
 from shoal.methods.features.vectors import SITE_OFFSET
 from tests.conftest import one_quick
 
@@ -46,6 +48,44 @@ def test_planted_offsets_are_recovered(tmp_path: Path, name: str, settings: dict
     np.testing.assert_allclose(kept - kept.mean(0), offsets - offsets.mean(0), atol=0.5)
     assert method.assignment(server, rows, rows.evaluation()).less_sites
     assert not any("offset" in key for key in server.tensors), "offsets stay at their sites"
+
+
+@pytest.mark.parametrize(("shift", "settings"), [(0.8, {}), (0.5, {"space": "directions"})])
+def test_landmarks_lie_among_vectors_less_half_of_planted_offsets(
+    tmp_path: Path, shift: float, settings: dict[str, Any]
+) -> None:
+    x, y, owner, _ = groups(shift)
+    rows = Rows(tmp_path, x, y, owner)
+    settings = {**settings, "landmarks": 60}
+    ignorant = rows.method("fedkmeans", sites="ignore", **settings)
+    assert rows.accuracy(ignorant, rows.run(ignorant)) < 0.9
+    rows.memory = {}
+    method = rows.method("fedkmeans", **settings)
+    server = rows.run(method)
+    assert server.finished
+    assert rows.accuracy(method, server) > 0.97
+    assert [key for key in server.tensors if "offset" in key] == [OFFSET_MEAN], "offsets stay at their sites"
+
+    table = method.assignment(server, rows, rows.evaluation())
+    assert table.less_sites
+    here = torch.from_numpy(x[owner == 1])
+    known, told = (method.site_predictor(server, here, memory)(here).cluster for memory in (rows.memory[1], {}))
+    assert torch.equal(known, table.cluster[owner == 1])
+    assert torch.equal(told, known), "the same rows tell the same offset"
+
+    late = replace(rows[1], memory={})
+    again, before = (method.client_update(method.broadcast(server, 1), client) for client in (late, rows[1]))
+    torch.testing.assert_close(again.memory[SITE_OFFSET], rows.memory[1][SITE_OFFSET])
+    torch.testing.assert_close(again.message.tensors, before.message.tensors)
+
+
+@pytest.mark.parametrize("beta", [100.0, 0.1])
+def test_landmarks_of_sites_that_are_alike_are_those_without_offsets(tmp_path: Path, beta: float) -> None:
+    rows = Rows(tmp_path, *groups(0.0, beta=beta)[:3])
+    ignorant = rows.run(rows.method("fedkmeans", landmarks=60, sites="ignore"))
+    server = rows.run(rows.method("fedkmeans", landmarks=60))
+    assert server.model.keys() == ignorant.model.keys()
+    assert all(torch.equal(server.model[name], ignorant.model[name]) for name in server.model)
 
 
 def test_sites_that_are_alike_have_no_offsets(tmp_path: Path) -> None:

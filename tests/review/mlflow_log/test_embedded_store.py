@@ -180,20 +180,6 @@ def test_the_doctor_asks_a_server_with_the_password_of_the_environment(
     server.server_close()
 
 
-def test_the_doctor_looks_into_a_database_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not into the embedded store, to which nothing is logged then."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'none' / 'other.db'}")
-    assert not next(servers()).ok
-    ready_store(home / "there")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(home / "there"))
-    assert next(servers()).detail == f"{store_uri(home / 'there')}: 0 runs"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:database-word@127.0.0.1:1/mlflow")
-    away = next(servers())
-    assert not away.ok
-    assert "Connection refused" in away.detail
-    assert "database-word" not in away.detail
-
-
 def test_a_name_is_no_longer_than_tables_hold(small: Make) -> None:
     long = title(small(partition={"kind": "by_column", "column": "c" * 300, "clients": None}))
     assert (len(long), long[-1]) == (250, "…")

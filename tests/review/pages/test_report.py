@@ -132,15 +132,6 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert good.command == f"shoal predict {digits_run.name} NEW_SAMPLES --out found.csv"
 
 
-def test_a_verdict_about_some_samples_says_so(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "The verdict is about" not in write_report(digits_run).read_text()
-    facts = cluster_facts(digits_run)
-    some = replace(facts, comparison=replace(facts.comparison, samples=200))
-    monkeypatch.setattr(report, "cluster_facts", lambda run: some)
-    samples = len(pd.read_parquet(digits_run.path / TABLE))
-    assert f"The verdict is about 200 of {samples} samples." in write_report(digits_run).read_text()
-
-
 def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = cluster_facts(digits_run)
     doubted = replace(run_result(digits_run), verdict=Verdict("chance", ""))

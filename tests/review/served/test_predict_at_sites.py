@@ -37,21 +37,25 @@ CENTRES = np.random.default_rng(1).normal(scale=4, size=(KINDS, 6))
 OFFSETS = np.random.default_rng(2).normal(scale=8, size=(len(SITES) + 1, 6))
 
 
-def rows(site: str, count: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """Rows of three kinds at a site, moved by its offset."""
+def rows(site: str, count: int, seed: int, share: float = 1.0) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows of three kinds at a site, moved by a share of its offset."""
     rng = np.random.default_rng(seed)
     kind = np.arange(count) % KINDS
-    x = CENTRES[kind] + OFFSETS[[*SITES, "south"].index(site)] + rng.normal(scale=0.5, size=(count, 6))
+    x = CENTRES[kind] + share * OFFSETS[[*SITES, "south"].index(site)] + rng.normal(scale=0.5, size=(count, 6))
     return pd.DataFrame(x, columns=list("abcdef")).assign(client=site), kind
 
 
 @pytest.fixture
 def run(home: Path, small: Callable[..., Any]) -> RunFolder:
-    parts = [rows(site, 90, number) for number, site in enumerate(SITES)]
+    return made_run(home, small(**OWN))
+
+
+def made_run(home: Path, settings: Any, share: float = 1.0) -> RunFolder:
+    parts = [rows(site, 90, number, share) for number, site in enumerate(SITES)]
     pd.concat([part.assign(kind=kind) for part, kind in parts]).to_csv(home / "rows.csv", index=False)
     add_set(home / "rows.csv", "shifted", places.store(), test=0.2, label_column="kind")
     worker = Worker()
-    made = straight(small(**OWN), worker.handle)
+    made = straight(settings, worker.handle)
     assert keep_clusters(made, worker.handle)
     return made
 
@@ -74,6 +78,17 @@ def test_new_rows_are_assigned_less_the_offset_of_their_site(run: RunFolder, hom
     few, acc = predicted(run, home, rows("south", 12, 12))
     assert acc < 1.0
     assert list(few.intake.noted) == ["site without a name or 50 samples, whose offset is not known"]
+
+
+def test_new_rows_lose_the_offset_of_their_site_before_landmarks(home: Path, small: Callable[..., Any]) -> None:
+    method = {"name": "fedkmeans", "standardise": False, "landmarks": 40}
+    run = made_run(home, small(**OWN | {"method": method}), share=0.4)
+    found, acc = predicted(run, home, rows("east", 12, 10, 0.4), rows("south", 60, 11, 0.4))
+    assert acc > 0.9
+    assert set(found.intake.adapted) == {
+        "site whose offset was known and taken away",
+        "site whose offset was estimated and taken away",
+    }
 
 
 def test_a_night_judges_held_out_samples_less_the_offset_of_their_site(run: RunFolder) -> None:

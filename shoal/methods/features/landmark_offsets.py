@@ -1,0 +1,70 @@
+"""Offsets of sites among landmarks: found by the clients' local centres, before landmarks are placed among these.
+
+Whether sites differ the server asks K-means of the local centres, as `offsets` has it: with offsets and without. Where
+they do, each site takes half of the distance of its mean from the federation's. What is left of an offset does no harm
+to landmarks, and a site of few kinds, whose mean tells of these as well, stays near them.
+
+Symbols in shapes: l local centres of a client, k dimensions, c clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.methods.clustering.federated_k_means import cluster_sums, moved_centres
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.features.offsets import beginnings, enough_samples, site_fit
+
+SHARE = 0.5
+"""A site takes so much of the distance of its mean."""
+STARTS = 3
+ITERATIONS = 5
+"""Of K-means, the best of so many starts, and then with offsets so many iterations, whose costs are compared."""
+MOST_COST = 0.95
+"""Sites differ where local centres cost at most this share of what they cost without offsets. On tuning sets of images
+they cost 1.00 or more where sites are alike, whatever kinds they hold, and .57 to .94 with offsets; light that costs
+more than this moves no clusters (research/docs/representations.md)."""
+
+
+def mean_if_sites_differ(
+    sent: Sequence[tuple[Tensor, Tensor]], clusters: int, rng: np.random.Generator
+) -> Tensor | None:
+    """Return the federation's mean (k,), from which sites find their offsets; None where they are alike.
+
+    Args:
+        sent: by client, its local centres (l, k), and the samples behind each, (l,).
+        clusters: c.
+        rng: draws the starts of K-means.
+    """
+    if len(sent) < 2:
+        return None
+    mean, begun = beginnings(sent, clusters)
+    if len(begun) == 1 or len(begun[0][1]) < clusters:
+        return None
+    local = [centres for centres, _ in sent]
+    costs = [cost_of(local, moved, clusters, share, mean, rng) for share, moved in begun]
+    return mean if min(costs) <= MOST_COST * costs[0] else None
+
+
+def cost_of(
+    local: Sequence[Tensor], moved: Tensor, clusters: int, share: float, mean: Tensor, rng: np.random.Generator
+) -> float:
+    """Return what local centres cost by K-means that begins among them as an offset has moved them; see `site_fit`."""
+    centres = torch.from_numpy(kmeans(moved.cpu().numpy(), clusters, rng, starts=STARTS).centres).double()
+    cost = 0.0
+    for _ in range(ITERATIONS):
+        fits = [site_fit(z, centres, share, mean) for z in local]
+        cost = float(torch.stack([fit.cost for fit in fits]).sum())
+        less = torch.cat([z - fit.offset for z, fit in zip(local, fits, strict=True)])
+        sums = cluster_sums(less, centres[None])
+        centres = moved_centres(centres[None], sums.sums, sums.counts)[0]
+    return cost
+
+
+def half_offset(site_mean: Tensor, mean: Tensor, samples: float, clusters: int) -> Tensor:
+    """Return the offset (k,) of a site of so many samples by its mean and the federation's; 0 of too few."""
+    return SHARE * (site_mean - mean) * enough_samples(samples, clusters)
