@@ -2,14 +2,14 @@
 
     python -m shoal_research.label_free.sites        # an hour on a core; needs the packaged encoder
 
-Each set is dealt to six sites, evenly and by Dirichlet(.1), over three seeds. Sites keep their samples as they are, or
-columns of each are moved by .8 of their deviations; images also get another gain, tint and brightness at each site.
-Tables are clustered by K-means, and images by landmarks among an encoder's layers, as `method.name: auto` does.
+Each set is dealt to six sites, evenly and by Dirichlet(.1), tables over three seeds. Sites keep their samples as they
+are, or columns of each are moved by .8 of their deviations; images also get another gain, tint and brightness at each
+site. Tables are clustered by K-means, and images by landmarks among an encoder's layers, as `method.name: auto` does.
 
 The rule, from before the runs. Without site effects: no set below `sites: ignore` by .03, the mean not by .005. With
 them, where sites hold all kinds: at least .95 of the ACC without. The same for one start in place of thirty.
 
-Mean ACC of the 18 tables in the kept file (images are not measured yet):
+Mean ACC of the 18 tables in the kept file (research/docs/representations.md has the images):
 
 | kinds at sites | offsets of sites | ignored | estimated | lowest difference |
 |---|---|---:|---:|---:|
