@@ -71,7 +71,8 @@ def read_folder(
     if not clients and not grows:
         raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
     known = {} if onto is None else {one_spelling(file): place for file, place in known_files(onto).items()}
-    names, rejected = _files(folder, known, onto, notes)
+    written = (onto.folder / "manifest.json").stat().st_mtime if grows and onto is not None else -np.inf
+    names, rejected = _files(folder, known, written, notes)
     size = size or usual_size(names, folder)
     pictures, unreadable = read_images(names, folder, size, resize=options.on_odd == "resize")
     rejected += unreadable
@@ -96,11 +97,8 @@ def read_folder(
     return Arrivals(_batch(folder, taken, size, onto, options, notes) if taken else None, rejected, notes)
 
 
-def _files(
-    folder: Path, known: Container[str], onto: Prepared | None, notes: Intake
-) -> tuple[list[str], list[Rejected]]:
-    """Return the images to read, and those of no client; note those of the set that were not written since."""
-    written = 0.0 if onto is None else (onto.folder / "manifest.json").stat().st_mtime
+def _files(folder: Path, known: Container[str], written: float, notes: Intake) -> tuple[list[str], list[Rejected]]:
+    """Return the images to read, and those of no client; note those of the set that are as old as it was written."""
     names = []
     loose = []
     for name in find_images(folder, notes, known):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.data.sets.lazy_array import LazyArray, SampleArray
+from shoal.data.sets.lazy_array import LazyArray
 
 FOLDER = "clients"
 OWNER = {"train": "column_client.npy", "test": "test_client.npy"}
@@ -136,34 +136,6 @@ class ClientArray(LazyArray):
             mine = owner == client
             found[mine] = np.asarray(self.part(int(client)))[place[mine]]
         return found
-
-
-def check_files(folder: Path, arrays: Mapping[str, SampleArray | None], here: Callable[[Path], bool]) -> None:
-    """Refuse a set of which a client's file is missing or too short, without opening any.
-
-    Args:
-        folder: of the set.
-        arrays: its arrays.
-        here: returns whether a client's file should be here, and not at another site.
-
-    Raises:
-        DataError: names the file.
-    """
-    for array in arrays.values():
-        if not isinstance(array, ClientArray):
-            continue
-        sample_bytes = array.nbytes // max(1, len(array))
-        for client in np.flatnonzero(array.division.counts):
-            path = array.path(int(client))
-            if not here(path):
-                continue
-            min_bytes = int(array.division.counts[client]) * sample_bytes
-            if not path.is_file():
-                raise DataError(f"{folder} has no {path.relative_to(folder).as_posix()}")
-            if path.stat().st_size < min_bytes:
-                raise DataError(
-                    f"{path} is truncated: it has {path.stat().st_size:,} bytes, expected {min_bytes:,} or more"
-                )
 
 
 def file_sha256(path: Path) -> str:

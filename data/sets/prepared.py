@@ -26,7 +26,7 @@ from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, short_text
 from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
-from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
+from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, file_sha256, is_by_client
 from shoal.data.sets.lazy_array import SampleArray, blocks
 from shoal.data.sets.remedy import EMBEDDED, SITES, is_own, remedy
 
@@ -351,7 +351,6 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
         arrays = {name: _array(path, manifest) if path.exists() else None for name, path in paths.items()}
     try:
         check_shapes(manifest, arrays)
-        check_files(folder, arrays, lambda path: is_here(manifest, folder, path))
     except DataError as error:
         raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
     train_x = arrays["train_x"]

@@ -9,18 +9,16 @@ from typing import Any
 from shoal.data.sets.prepared import Manifest
 from shoal.engine.settings.private_home import private_files
 from shoal.lifecycle.adding import add_own
-from shoal.lifecycle.embedding import check_encoder
 from shoal.lifecycle.embedding import embed as embed_images
 
 
 @private_files()
-def add_data(path: str | Path, name: str, *, encoder: str | None = None, **options: Any) -> Manifest:
+def add_data(path: str | Path, name: str, **options: Any) -> Manifest:
     """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
 
     Args:
         path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
-        encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
         options: those of `shoal.data.intake.options.AddOptions`, and of `shoal data add`.
 
     Returns:
@@ -31,14 +29,10 @@ def add_data(path: str | Path, name: str, *, encoder: str | None = None, **optio
         ShoalError: names every file or column that is wrong.
         TypeError: there is no such option.
     """
-    if encoder is not None:
-        check_encoder(encoder, Path(path))
     added = add_own(Path(path), name, **options)
     if added.warning:
         warnings.warn(added.warning, stacklevel=2)
-    if encoder is None:
-        return added.prepared.manifest
-    return embed(name, encoder)
+    return added.prepared.manifest
 
 
 @private_files()

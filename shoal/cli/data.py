@@ -118,12 +118,6 @@ Source = Annotated[
         "vectors: .npy, .npz, .parquet with lists, .h5ad"
     ),
 ]
-Encoder = Annotated[
-    str | None,
-    typer.Option(
-        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal data embed`"
-    ),
-]
 
 
 @app.command("embed", epilog="Example: shoal data embed photos --encoder efficientnet-lite0")
@@ -159,12 +153,7 @@ def show_tracking(done: Stored) -> None:
 
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
 @with_options(AddOptions)
-def add(
-    path: Source,
-    name: Annotated[str, typer.Option(help="name of the data set")],
-    encoder: Encoder = None,
-    **options: Any,
-) -> None:
+def add(path: Source, name: Annotated[str, typer.Option(help="name of the data set")], **options: Any) -> None:
     """Add your own data: images in one sub-folder per client, a table with a client column, or vectors in arrays.
 
     With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
@@ -172,14 +161,7 @@ def add(
     """
     from shoal.lifecycle.adding import add_own
 
-    if encoder is not None:
-        from shoal.lifecycle.embedding import check_encoder
-
-        check_encoder(encoder, path)
-    added = add_own(path, name, **options)
-    _show_added(added)
-    if encoder is not None:
-        embed(name, encoder)
+    _show_added(add_own(path, name, **options))
 
 
 @app.command("arrived", epilog="Example: shoal data arrived incoming")

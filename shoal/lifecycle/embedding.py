@@ -78,17 +78,6 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
     return Stored(prepared, message, *try_to_track(prepared.folder))
 
 
-def check_encoder(encoder: str, source: Path) -> None:
-    """Refuse an encoder that is not here, or for a table, before data are added.
-
-    Raises:
-        DataError: the source is a table. EncoderError: the encoder is not installed.
-    """
-    if not source.is_dir():
-        raise DataError(f"--encoder makes vectors of images, and {source} is no folder of images: leave it out")
-    encoder_version(encoder)
-
-
 def earlier_versions(folder: Path, images: Prepared, before: EmbeddedFrom) -> list[dict[str, Any]]:
     """Return the versions of a set of vectors up to the present one, if its images were only appended to since.
 

@@ -19,7 +19,7 @@ from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import expected_slots, resolve_machine
+from shoal.engine.settings.hardware import resolve_machine, resolve_slots
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, SettingsError, resolve
 from shoal.engine.store.choice import Choice
@@ -67,7 +67,8 @@ def new_run(
     gather(settings)
     settings = with_encoder(with_scheme(settings))
     resolved = resolve_machine(settings)
-    expected_slots(settings.workers, resolved.device)
+    if not settings.workers.elsewhere:
+        resolve_slots(settings.workers.slots, resolved.device)
     if partition is None:
         check_validation(settings)
     prepared = prepare_data(settings)

@@ -1,7 +1,7 @@
 """The work pool and the deployments of prefect.yaml, registered by Prefect's own `prefect deploy`.
 
-Changes that users made on Prefect's page are kept: `prefect deploy` gets a file with the server's schedules, parameters
-and the like for each deployment that the server knows.
+Schedules, parameters and pauses that users set on Prefect's page are kept: `prefect deploy` gets a file with those of
+each deployment that the server knows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_project(folder: Path) -> dict[str, Any]:
 
 
 def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a prefect.yaml that changes nothing that users can set on Prefect's page.
+    """Return a prefect.yaml that changes no schedule, no parameters and no pause that users set on Prefect's page.
 
     Args:
         project: prefect.yaml.
@@ -73,10 +73,6 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
         # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
         merged = {key: value for key, value in entry.items() if key != "schedules"}
         merged |= {key: registered[key] for key in ("parameters", "paused")}
-        merged["work_pool"] = {**entry["work_pool"], "job_variables": registered["job_variables"]}
-        limit = registered.get("global_concurrency_limit")
-        if limit:
-            merged["concurrency_limit"] = {"limit": limit["limit"], **(registered.get("concurrency_options") or {})}
         entries.append(merged)
     return {**project, "deployments": entries}
 

@@ -228,18 +228,9 @@ def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images:
     assert run.is_finished()
 
 
-def test_adding_may_embed_too(home: Path, images: Prepared) -> None:
-    made = shoal.add_data(home / "pictures", "others", encoder=ENCODER)
-    assert (made.name, made.kind, made.shape) == ("others-file-parts", "vector", (48,))
-    assert made.train == images.manifest.train + images.manifest.test
-    shown = CliRunner().invoke(data_app, ["add", str(home / "pictures"), "--name", "more", "--encoder", ENCODER])
-    assert "are vectors in 'more-file-parts'" in shown.output
-
-
-def test_nothing_is_added_where_the_encoder_is_missing(home: Path, images: Prepared) -> None:
+def test_nothing_is_made_where_the_encoder_is_missing(home: Path, images: Prepared) -> None:
     with pytest.raises(EncoderError, match="is not installed"):
-        shoal.add_data(home / "pictures", "others", encoder="file:other.pt")
-    (home / "table.csv").write_text("client,a\n1,2\n")
-    with pytest.raises(DataError, match="is no folder of images"):
-        shoal.add_data(home / "table.csv", "others", encoder=ENCODER)
-    assert [manifest.name for manifest in own_sets(places.store())] == ["mine"]
+        shoal.embed("mine", "file:other.pt")
+    shown = CliRunner().invoke(data_app, ["embed", "mine", "--encoder", ENCODER])
+    assert "are vectors in 'mine-file-parts'" in shown.output
+    assert [manifest.name for manifest in own_sets(places.store())] == ["mine", "mine-file-parts"]

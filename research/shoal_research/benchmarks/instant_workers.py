@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.durable import private_folder
+from shoal.core.records import record_to_json
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
 from shoal.engine.store.codec import write_sealed
 from shoal.engine.store.finished_work import FinishedWork
@@ -73,5 +74,5 @@ class InstantWorkers:
             (paths.work / name).write_bytes(kept)
             digests[name] = hashlib.sha256(kept).hexdigest() if part != "update" else digests[name]
         done = replace(self._first, client=client, sha256=digests, seconds=0.0)
-        write_sealed(paths.done(client), done.to_json(), sync=False)
+        write_sealed(paths.done(client), record_to_json(done), sync=False)
         return done

@@ -7,7 +7,6 @@ import ctypes
 import os
 import platform
 import sys
-from pathlib import Path
 
 import torch
 
@@ -82,7 +81,7 @@ def resolve_slots(wanted: int | str, device: str) -> int:
     """Return the worker slots on this machine; auto: several for each GPU, or one for each core of this process.
 
     Raises:
-        SettingsError: less than one; or the device is the GPU that a run began on, and this machine has none.
+        SettingsError: the device is the GPU that a run began on, and this machine has none.
     """
     if device == "cuda" and not torch.cuda.device_count():
         raise SettingsError(
@@ -93,8 +92,6 @@ def resolve_slots(wanted: int | str, device: str) -> int:
         if device == "cuda":
             return torch.cuda.device_count() * slots_per_gpu()
         return len(os.sched_getaffinity(0))
-    if int(wanted) < 1:
-        raise SettingsError(f"workers.slots is {wanted}: set it to 1 or more, or to auto")
     return int(wanted)
 
 
@@ -103,19 +100,6 @@ def resolve_timeout(workers: WorkersSection, device: str) -> float | None:
     if workers.timeout == "auto":
         return None if device == "cuda" else CPU_TIMEOUT_MINUTES
     return workers.timeout
-
-
-def expected_slots(workers: WorkersSection, device: str) -> int:
-    """Return the expected slots of a run before it has workers; for a running cluster those of this machine.
-
-    Raises:
-        SettingsError: as `resolve_slots`, for slots of this machine.
-    """
-    if workers.elsewhere and device == "cuda" and not torch.cuda.device_count():
-        if workers.slots == "auto":
-            return 1
-        return int(workers.slots)
-    return resolve_slots(workers.slots, device)
 
 
 def resolve_machine(settings: Settings) -> Resolved:
@@ -165,21 +149,6 @@ def release_freed_memory() -> None:
 def _mallopt(parameter: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(parameter, value)
-
-
-def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Return the most bytes of memory that this process can have: those of the machine, or of its container.
-
-    Args:
-        limit: file of the control group; if it is missing or has no number, the machine's memory counts.
-    """
-    try:
-        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        found = 4 << 30
-    with contextlib.suppress(OSError, ValueError):
-        found = min(found, int(limit.read_text()))
-    return found
 
 
 def describe() -> Machine:

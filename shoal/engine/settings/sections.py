@@ -179,7 +179,7 @@ class WorkersSection:
         None,
         "dask: address of the scheduler of a running cluster, such as tcp://host:8786",
     )
-    slots: int | Literal["auto"] = setting(
+    slots: Annotated[int, Field(ge=1)] | Literal["auto"] = setting(
         "auto",
         "number of worker processes; auto: one for each CPU core, or up to 5 for each GPU, as its free memory and the "
         "CPU cores allow, or all workers of the running cluster",

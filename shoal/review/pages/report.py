@@ -13,6 +13,7 @@ from PIL import Image
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
+from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
@@ -272,9 +273,12 @@ def embedded_sheets(run: RunFolder) -> dict[str, Any]:
     for cluster in dict.fromkeys([*twins, *sorted(paths)]):
         path = paths[cluster]
         file = io.BytesIO()
-        with Image.open(path) as opened:
-            opened.convert("RGB").save(file, format="JPEG", quality=80)
-            half = opened.width <= MAX_HALF_WIDTH
+        try:
+            with Image.open(path) as opened:
+                opened.convert("RGB").save(file, format="JPEG", quality=80)
+                half = opened.width <= MAX_HALF_WIDTH
+        except OSError as error:
+            raise StoreError(f"{path} is no image: `shoal run --resume {run.name}` draws the figures again") from error
         total += file.tell()
         if total > SHEETS_BYTES:
             break

@@ -50,10 +50,15 @@ def view_files(run: RunFolder, view: str) -> list[Path]:
     return sorted(path for path in run.figures.rglob("*") if path.is_file())
 
 
+def files_of(run: RunFolder, view: str) -> dict[str, str]:
+    """Return the digests of the files of a view, by their names below the run's folder."""
+    return dict(kept_views(run).get(view, {}).get("files", {}))
+
+
 def damaged_files(run: RunFolder, view: str) -> list[Path]:
     """Return the files of a view that were changed, or have gone missing, since they were written."""
     damaged = []
-    for name, sha256 in kept_views(run).get(view, {}).get("files", {}).items():
+    for name, sha256 in files_of(run, view).items():
         try:
             check_digest(run.path / name, sha256)
         except StoreError:
@@ -73,11 +78,13 @@ def check_figures(run: RunFolder) -> None:
     Raises:
         StoreError: says how to draw them again.
     """
-    if damaged := damaged_files(run, FIGURES):
-        raise StoreError(
-            f"run {run.name}: {damaged[0]} was changed or has gone missing: `shoal run --resume {run.name}` draws the "
-            "figures again"
-        )
+    try:
+        if (run.path / VIEWS).exists():
+            read_sealed(run.path / VIEWS)
+        for name, sha256 in files_of(run, FIGURES).items():
+            check_digest(run.path / name, sha256)
+    except StoreError as error:
+        raise StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` draws the figures again") from error
 
 
 def source_of_figures(run: RunFolder) -> str:

@@ -1,5 +1,6 @@
 """Appending to a set of one's own: what it has keeps its order, its part and its numbers."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -154,6 +155,7 @@ def test_what_does_not_fit_is_refused_and_the_set_stays(tmp_path: Path) -> None:
         add_set(photos, "photos", store, append=True, force=True)
     fill(photos, "c", range(20, 22))
     Image.fromarray(np.full((4, 4), 99, np.uint8)).save(photos / "b" / "11.png")
+    os.utime(photos / "b" / "11.png", (0, 0))  # as `cp -p` leaves it
     with pytest.raises(DataError, match=r"(?s)1 image .*\n  b/11\.png: is another image than the one of this name"):
         add_set(photos, "photos", store, append=True)
     pd.DataFrame({"client": ["b"], "v": [1.0]}).to_csv(tmp_path / "t.csv", index=False)

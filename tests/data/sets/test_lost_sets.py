@@ -71,7 +71,7 @@ def test_a_set_that_dvc_keeps_is_fetched_after_its_damaged_files_are_removed(sto
     folder = own_folder(store, "mine")
     folder.with_name("mine.dvc").write_text("outs: []\n")
     (folder / "clients/0000/train_x.npy").unlink()
-    ((_, said),) = damaged_sets(store)
+    ((_, said),) = damaged_sets(store, verify=True)
     assert f"run `rm -r {folder}`, then `dvc pull {folder}.dvc`; or add all" in said
     shutil.rmtree(folder)
     with pytest.raises(DataError, match=r"DVC keeps, and its files are not here: run `dvc pull"):

@@ -15,7 +15,7 @@ import torch
 
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.messages.wire import Evaluate, Failed
-from shoal.engine.settings.hardware import device_here, memory, resolve_machine, resolve_slots, slots_per_gpu
+from shoal.engine.settings.hardware import device_here, resolve_machine, resolve_slots, slots_per_gpu
 from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_folder import RunFolder
@@ -92,15 +92,6 @@ def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
 def test_tf32_is_of_gpus(small: Callable[..., Any]) -> None:
     with pytest.raises(SettingsError, match=r"workers\.precision is tf32"):
         resolve_machine(small(workers={"precision": "tf32", "device": "cpu"}))
-
-
-def test_a_container_has_the_memory_that_it_may_take(tmp_path: Path) -> None:
-    machine = memory(tmp_path / "none")
-    (tmp_path / "max").write_text("max\n")
-    (tmp_path / "less").write_text("1073741824\n")
-    assert machine > 1 << 30
-    assert memory(tmp_path / "max") == machine
-    assert memory(tmp_path / "less") == 1 << 30
 
 
 HELD = """
