@@ -320,7 +320,7 @@ class VectorSource:
         """Return the row of each sample's client, by position; that of samples of no client is the last one."""
         device = self.context.device
         held = evaluation.train.index
-        site = torch.full((len(held) + len(evaluation.data.test_x),), len(clients), device=device)
+        site = torch.full((len(held) + len(evaluation.data.test_x),), len(rows) - 1, device=device)
         for place, client in enumerate(clients):
             site[: len(held)][torch.isin(held, client.train.index).to(device)] = place
         table = torch.stack([row.to(device) for row in rows])
