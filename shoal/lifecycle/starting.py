@@ -86,9 +86,8 @@ def new_run(
         clusters = choose_clusters(settings, prepared, table)
         settings = resolve(settings, clusters=clusters.clusters)
     lineage = make_lineage(settings, prepared, folder, table, resolved)
-    run = RunFolder.create(
-        runs or places.runs(), settings, replace(lineage, clusters_chosen=clusters, method_chosen=method)
-    )
+    lineage = replace(lineage, clusters_chosen=clusters, method_chosen=method)
+    run = RunFolder.create(runs or places.runs(), settings, lineage)
     try:
         record_method(run, method)
         if clusters is not None:
