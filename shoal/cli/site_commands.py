@@ -99,13 +99,18 @@ def pause(off: Annotated[bool, typer.Option("--off", help="answer again")] = Fal
 
 @app.command(epilog="Example: shoal site forget 5f0c")
 def forget(run: RunId) -> None:
-    """Remove a run from this site, with its private memories, its table and its approval; the log keeps its lines."""
+    """Remove a run from this site, with its private memories, and refuse it from now on; the log keeps its lines."""
     import shutil
 
+    from shoal.core.durable import private_folder
+
     place = run_here(run)
-    own_rules().approval(place.name).unlink(missing_ok=True)
+    rules = own_rules()
+    private_folder(rules.forgotten(place.name).parent)
+    rules.forgotten(place.name).touch()
+    rules.approval(place.name).unlink(missing_ok=True)
     shutil.rmtree(place.path)
-    say(f"run {place.name} is forgotten here: resumed, it is refused where it needs its memories")
+    say(f"run {place.name} is forgotten here, and refused from now on")
 
 
 @app.command(epilog="Example: shoal site init --name north --study lungs")

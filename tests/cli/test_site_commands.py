@@ -56,6 +56,7 @@ def test_a_run_is_approved_after_its_settings_were_shown(run: Path) -> None:
     said("forget", "5f")
     assert not run.exists()
     assert not rules.is_approved(RUN, settings)
+    assert "has forgotten" in str(rules.refusal(SiteCall("open", "", "wards", RUN), settings, 100))
     said("forget", "5f", code=1)
 
 

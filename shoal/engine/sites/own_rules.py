@@ -3,6 +3,7 @@
 HOME/site/
   policy.yaml                what a lead may ask
   approved/RUN               digest of the settings with which a run may go on
+  forgotten/RUN              a run that is refused: which messages its masks have hidden is forgotten with it
   paused                     everything is refused while it is there
   keys/0                     secret key of the masks of all runs
   log.jsonl  log-end.json    what left
@@ -76,6 +77,8 @@ class OwnRules(Rules):
         """See `Rules`."""
         if (self.folder / "paused").exists():
             return "it is paused"
+        if call.run and self.forgotten(call.run).exists():
+            return f"it has forgotten run {call.run}: start a new one"
         policy = self.policy
         asked = forbidden(policy, call)
         if settings is not None and samples is not None:
@@ -102,6 +105,10 @@ class OwnRules(Rules):
     def approval(self, run: str) -> Path:
         """Return the file that approves a run."""
         return self.folder / "approved" / run
+
+    def forgotten(self, run: str) -> Path:
+        """Return the file that says that a run was forgotten."""
+        return self.folder / "forgotten" / run
 
     def approve(self, run: str, settings: Settings) -> None:
         """Let a run go on with these settings, as far as the policy allows it."""
