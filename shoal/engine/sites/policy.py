@@ -45,6 +45,7 @@ class Policy:
     min_group: int = setting(5, "least number of samples in a mean, a sum or a cell of a table that leaves", ge=1)
     clip: float | None = setting(1.0, "privacy.clip of a run is at most this; none: it may be unset", gt=0)
     noise: float = setting(1.0, "privacy.noise of a run is at least this; 0: it may be 0", ge=0)
+    unit: Literal["client", "row"] = setting("client", "what that noise hides at least: all of a client, or a row")
     epsilon: float | None = setting(
         20.0, "privacy budget of updates on a set, at delta 1e-5, by the ledger of this site; none: no budget", gt=0
     )
@@ -91,6 +92,7 @@ def forbidden_of_run(policy: Policy, settings: Settings, samples: int) -> Asked:
     privacy = settings.privacy
     least = getattr(settings.method, "min_points", policy.min_group)
     clipped = policy.clip is None or (privacy.clip is not None and privacy.clip <= policy.clip)
+    hidden = not policy.noise or policy.unit == "row" or privacy.unit == "client"
     rules = (
         ("data", settings.data.name in policy.data, f"data.name={settings.data.name}"),
         ("methods", name in policy.methods, f"method.name={name}"),
@@ -98,6 +100,7 @@ def forbidden_of_run(policy: Policy, settings: Settings, samples: int) -> Asked:
         ("min_group", least >= policy.min_group, f"method.min_points={least}"),
         ("clip", clipped, f"privacy.clip={privacy.clip or 'none'}"),
         ("noise", privacy.noise >= policy.noise, f"privacy.noise={privacy.noise:g}"),
+        ("unit", hidden, f"privacy.unit={privacy.unit}"),
         ("epsilon", policy.epsilon is None or privacy.secret, "updates without noise, which have no epsilon"),
         ("masked", privacy.sums == "masked" or not policy.masked, f"privacy.sums={privacy.sums}"),
     )

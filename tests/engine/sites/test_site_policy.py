@@ -122,6 +122,13 @@ def test_each_rule_refuses_what_it_forbids(key: str, rule: Any, settings: Any, a
     assert asked in said
 
 
+def test_noise_hides_at_least_what_the_policy_names() -> None:
+    run = settings_of("fedkmeans", privacy={"clip": 1.0, "noise": 1.0, "unit": "row"})
+    assert not list(forbidden_of_run(OPEN, run, 48)), "no noise is asked for"
+    assert not list(forbidden_of_run(replace(OPEN, noise=1.0, unit="row"), run, 48))
+    assert list(forbidden_of_run(replace(OPEN, noise=1.0), run, 48)) == [("unit", "privacy.unit=row")]
+
+
 @pytest.mark.parametrize(
     ("keys", "forbids"),
     [
