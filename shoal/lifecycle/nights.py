@@ -24,8 +24,13 @@ def check_settings(settings: Settings) -> None:
     """Refuse settings with which a night could not name or judge its model.
 
     Raises:
-        NightError: the model would have no name, or no clusters to judge it by.
+        NightError: the model would have no name, or no samples or clusters to judge it by.
     """
+    if settings.workers.runner == "sites":
+        raise NightError(
+            "a night judges two models on held-out samples, and those of sites stay there: schedule the deployment "
+            "`on-demand` with these settings, and compare its runs"
+        )
     tracking = settings.tracking
     if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
         raise NightError(
