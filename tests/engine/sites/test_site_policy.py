@@ -186,6 +186,7 @@ def test_a_run_goes_on_where_policies_allow_it_and_logs_hold_what_left(sites: Fe
         assert trained[-1]["files"][0]["arrays"]["sums"] == ["I64", 1, 10, 64]
 
 
+@pytest.mark.long
 def test_masks_of_two_runs_differ_though_a_site_has_one_key(sites: Federation, home: Path) -> None:
     keys = {site: key_of(place) for site, place in sites.pipes.homes.items()}
     for place in sites.pipes.homes.values():

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 INTERRUPTED_IMPORTS = """
 import os
 import signal
@@ -27,6 +29,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.long
 def test_an_interrupt_does_not_end_the_fork_server_while_it_imports() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORTS], capture_output=True, text=True, timeout=120)
     assert done.stdout == "works\n", done.stderr
@@ -51,6 +54,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_workers_do_not_search_what_they_share_for_unreachable_objects(tmp_path: Path) -> None:
     script = tmp_path / "frozen.py"
     script.write_text(FROZEN)
