@@ -94,7 +94,7 @@ def read_folder(
         filled = {_top(name) for name in (*known, *(one_spelling(picture.path) for picture in taken))}
         _refuse_bare(folder, clients, filled, rejected, notes)
     note_left_out(rejected, notes)
-    return Arrivals(_batch(folder, taken, size, onto, options, notes) if taken else None, rejected, notes)
+    return Arrivals(_batch(folder, taken, size, onto, options, notes), rejected, notes)
 
 
 def _files(folder: Path, known: Container[str], written: float, notes: Intake) -> tuple[list[str], list[Rejected]]:
@@ -124,8 +124,7 @@ def _fault(picture: Picture, size: tuple[int, int], onto: Prepared | None, optio
 
 def _is_same(picture: Picture, there: tuple[str, int], onto: Prepared) -> bool:
     part, index = there
-    x = onto.train_x if part == "train" else onto.test_x
-    assert x is not None
+    x = getattr(onto, f"{part}_x")
     return np.array_equal(planes(picture.pixels, onto.manifest.shape[0]), x[index])
 
 
@@ -173,8 +172,10 @@ def _batch(
     onto: Prepared | None,
     options: AddOptions,
     notes: Intake,
-) -> Batch:
-    """Return the pictures as they are stored, with notes of their conversions."""
+) -> Batch | None:
+    """Return the pictures as they are stored, with notes of their conversions; None of no pictures."""
+    if not pictures:
+        return None
     channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
     files = [picture.path for picture in pictures]
     label = None if options.labels is None else read_labels(options.labels, files, onto, notes)

@@ -190,10 +190,10 @@ def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
 
 def _after(onto: Prepared, part: str, new: Part) -> Part:
     """Return a part of a set with new samples after its own."""
-    x = onto.train_x if part == "train" else onto.test_x
+    x = getattr(onto, f"{part}_x")
     if x is None:
         return new
-    y = onto.train_y if part == "train" else onto.test_y
+    y = getattr(onto, f"{part}_y")
     files = sample_files(onto)
     assert files is not None, "a set of the user's own has them"
     return Part(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from shoal.core.errors import DataError
 
@@ -53,6 +51,9 @@ def random_geometric_graph(nodes: int, degree: float, rng: np.random.Generator) 
 
 def connected(nodes: int, edges: Iterable[Sequence[int]]) -> bool:
     """Return whether every node can be reached from every other."""
+    from scipy.sparse import coo_array  # here: it takes long to import, and few runs draw a graph
+    from scipy.sparse.csgraph import connected_components
+
     ends = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes))
     return bool(connected_components(graph, directed=False, return_labels=False) == 1)

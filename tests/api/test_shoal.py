@@ -188,7 +188,7 @@ def test_a_search_gives_settings_that_a_run_takes(place: Path, monkeypatch: pyte
     assert list(found.trials["state"]) == ["finished"] * 2
     assert found.score == found.trials["score"].max()
     assert found.judged_by == "neighbours"
-    assert any("which is few" in sentence for sentence in found.caveats)
+    assert any("how far scores differ by the seed" in sentence for sentence in found.caveats)
     assert found.page.read_text().startswith("<!doctype html>")
     again = shoal.run(found.best, progress=False)
     best = found.trials.loc[found.trials["score"].idxmax()]

@@ -140,18 +140,6 @@ def test_more_trials_go_on_where_a_search_stood(bare: Path) -> None:
     assert len(more.trials) == 3
 
 
-@pytest.mark.long
-def test_the_page_is_there_before_the_end(bare: Path) -> None:
-    definition = toy(trials=2, settings={"rounds": 1})
-    page = places.searches() / "toy" / "search.html"
-    with open_search(definition) as search:
-        search.execute_next()
-        assert "1 trial over local.lr, local.batch" in page.read_text()
-        search.execute_next()
-        search.finish()
-    assert "2 trials over local.lr, local.batch" in page.read_text()
-
-
 def test_what_to_install_is_said_where_optuna_is_missing(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SearchError, match=r"needs the package optuna: pip install optuna"):

@@ -556,7 +556,9 @@ class FeatureClustering(Method):
             return self.started_from_moments(server, moments)
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
-            return self.started(server, local, counts) if step == "start" else self.placed(server, local, counts)
+            if step == "start":
+                return self.started(server, local, counts)
+            return self.placed(server, local, counts)
         if step == "weigh":
             return self.weighed(server, self.totals_of(answers)["inertia"])
         return self.moved(server, self.totals_of(answers))
@@ -831,7 +833,7 @@ class FeatureClustering(Method):
 
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
         """Yield the clusters of all samples, and of those that judge features also their vectors."""
-        judged = Judged.from_evaluation(evaluation) if evaluation.final else None
+        judged = Judged.at_end(evaluation)
         for start, z in self.judged_vectors(server, clients, evaluation).batches(evaluation.batch):
             predicted = self.assign(server, z)
             kept = predicted.embedding[:0, :0] if judged is None else judged.rows_of(predicted.embedding, start)

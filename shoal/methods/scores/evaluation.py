@@ -48,7 +48,7 @@ def evaluate_predictor(
         Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
         log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also `representation_metrics`.
     """
-    judged = Judged.from_evaluation(evaluation) if evaluation.final else None
+    judged = Judged.at_end(evaluation)
     if evaluation.shard_predictions is not None:
         shards = evaluation.shard_predictions()
     else:
@@ -214,6 +214,13 @@ class Judged:
         learn = _draw(learn, MAX_LEARN if labelled else 0, evaluation.streams.torch("evaluate.learnt"))
         held_out = _draw(held_out, MAX_TEST if labelled else 0, evaluation.streams.torch("evaluate.held"))
         return cls(torch.cat((learn, held_out, some)).unique(), learn, held_out, some)
+
+    @classmethod
+    def at_end(cls, evaluation: Evaluation) -> Judged | None:
+        """Draw those of the final evaluation; other evaluations judge no representation."""
+        if not evaluation.final:
+            return None
+        return cls.from_evaluation(evaluation)
 
     def rows_of(self, rows: Tensor, start: int) -> Tensor:
         """Return those of rows (k, d), which belong to positions from `start` on, that judge, in their order."""

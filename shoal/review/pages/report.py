@@ -163,17 +163,20 @@ def twins_of(run: RunFolder) -> list[tuple[int, ...]]:
 
 
 def twin_columns(run: RunFolder, table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return for clusters that may be one kind the means of the columns in which they differ most; none of images.
+    """Return for clusters that may be one kind the means of the columns in which they differ most; of vectors alone.
 
     Args:
         run: the run's folder.
         table: its cluster table; clusters have the numbers by which people know them.
     """
     data = run_data(run)
-    if data is None or "features" not in data[0].manifest.extra or EMBEDDED in data[0].manifest.extra:
+    if data is None or data[0].spec.kind != "vector":
+        return []
+    extra = data[0].manifest.extra
+    if "features" not in extra or EMBEDDED in extra:
         return []
     rows = table[table["part"] == "train"]
-    x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=data[0].manifest.extra["features"])
+    x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=extra["features"])
     means = x.groupby(rows["cluster"].to_numpy()).mean().T
     shown = []
     for first, second in twins_of(run):

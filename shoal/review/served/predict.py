@@ -342,7 +342,7 @@ def readable(files: Sequence[str], read: Callable[[str], np.ndarray], skipped: l
 
 def site_of(file: str) -> str:
     """Return the folder of an image that stands for its site; empty where it lies in none."""
-    return file.split("/")[0] if "/" in file else ""
+    return file.rpartition("/")[0].split("/")[0]
 
 
 def _predict_table(predictor: Predictor, source: Path) -> Predicted:

@@ -32,14 +32,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "fedpnp": {"method": {"name": "fedpnp"}, "partition": {"kind": "iid", "clients": 5}, "rounds": 2},
     "fedbyol": {"method": {"name": "fedbyol"}, "partition": {"kind": "iid", "clients": 5}, "rounds": 2},
-    "cfcl": {
-        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4},
-        "partition": {"kind": "labels_per_client", "labels": 2, "clients": 5},
-        "model": {"encoder": "pooled-conv"},
-        "rounds": 50,
-    },
 }  # fmt: skip
-"""Companions, optimisers that go on over rounds, and rounds in which nothing is trained."""
+"""Companions, and models that stay near the start."""
 
 
 def weights(run: Any, round: int) -> torch.Tensor:
