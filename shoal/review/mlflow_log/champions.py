@@ -84,6 +84,8 @@ def last_move(client: Any, name: str, version: str) -> Move | None:
 def note_move_by_hand(client: Any, name: str) -> Move | None:
     """Follow an alias that a person moved on MLflow's page; return the move if it is to a version that is new there."""
     champions = succession(client, name)
+    if not champions:  # perhaps no model has the name yet
+        return None
     known = _recorded(client, name)
     if not known or champions == known:
         return None

@@ -50,6 +50,11 @@ def aliases(client: MlflowClient) -> dict[str, str]:
     return {alias: str(version) for alias, version in client.get_registered_model(NAME).aliases.items()}
 
 
+def test_a_name_that_no_model_has_has_no_champion(store: MlflowClient) -> None:
+    assert note_move_by_hand(store, "nobody") is None
+    assert return_to_previous(store, "nobody", "anna", "no reason") is None
+
+
 def test_promotions_and_rollbacks_are_told_by_the_registry_alone(client: MlflowClient) -> None:
     assert succession(client, NAME) == ["1"]
     client.set_registered_model_alias(NAME, "challenger", "2")
