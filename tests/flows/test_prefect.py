@@ -187,15 +187,16 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
 
 
 @pytest.mark.slow
-def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: Server, home: Path, small: Make) -> None:
+def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_figures(server: Server, home: Path, small: Make) -> None:
     write_settings(home, small, rounds=1, tracking={"prefect": "auto"})
     code = (
         "from shoal.flows.execute import execute; from shoal.lifecycle.starting import new_run;"
         "from pathlib import Path; from shoal.engine.settings.run_settings import load_settings;"
         "run = new_run(load_settings(Path('settings.yaml'))); execute(run);"
-        "before = (run.path / 'report.html').stat().st_mtime_ns;"
+        "drawn = {path: path.stat().st_mtime_ns for path in (run.path / 'figures').iterdir()};"
         "from shoal.engine.store.run_folder import RunFolder; from shoal.flows.federate import run_with_prefect;"
-        "run_with_prefect(RunFolder(run.path)); print((run.path / 'report.html').stat().st_mtime_ns == before)"
+        "run_with_prefect(RunFolder(run.path));"
+        "print(bool(drawn) and all(path.stat().st_mtime_ns == at for path, at in drawn.items()))"
     )
     before = {flow_run["id"] for flow_run in server.find("flow_runs", limit=50)}
     done = run_flow(server, home, code)
