@@ -187,7 +187,9 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
 
 
 @pytest.mark.slow
-def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_figures(server: Server, home: Path, small: Make) -> None:
+def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_figures(
+    server: Server, home: Path, small: Make
+) -> None:
     write_settings(home, small, rounds=1, tracking={"prefect": "auto"})
     code = (
         "from shoal.flows.execute import execute; from shoal.lifecycle.starting import new_run;"
