@@ -61,7 +61,8 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
         opened = {path.name: _file(path, vectors, options, intake)}
     files = list(opened.values())
     for file in files:
-        width, first = file.x.shape[1], files[0].x.shape[1]
+        width = file.x.shape[1]
+        first = files[0].x.shape[1]
         if width != first:
             raise DataError(
                 f"{file.path} has vectors of {width} numbers, and {files[0].path} of {first}: expected one width"

@@ -103,7 +103,7 @@ def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, monkeypatch, flo
     assert found["correct_train"] > 0.9
 
 
-def test_the_log_determinant_of_the_standard_flow_is_that_of_its_jacobian():
+def test_the_standard_flow_is_inverted_and_its_log_determinant_is_that_of_its_jacobian():
     generator = torch.Generator().manual_seed(0)
     flow = StandardRealNVP((1, 4, 4), 4, 1)
     with torch.no_grad():
@@ -111,7 +111,8 @@ def test_the_log_determinant_of_the_standard_flow_is_that_of_its_jacobian():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     flow.double().eval()
     x = 256 * torch.rand(1, 1, 4, 4, generator=generator, dtype=torch.float64)
-    _, log_det = flow(x)
+    z, log_det = flow(x)
+    torch.testing.assert_close(flow.inverse(z), x, rtol=1e-6, atol=1e-6)
     jacobian = torch.autograd.functional.jacobian(lambda one: flow(one[None])[0][0], x[0]).reshape(16, 16)
     torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], log_det[0], rtol=1e-8, atol=1e-8)
     with pytest.raises(ValueError, match="by 4"):

@@ -75,7 +75,8 @@ def write_cifar10_binary(root, packing=".xz", batch=4):
 
 def write_cifar_python(root, folder, names, key, batch=4):
     """Write a Python version; returns arrays, and name and md5 of each file as torchvision lists them."""
-    arrays, listed = {}, []
+    arrays = {}
+    listed = []
     for i, name in enumerate(names):
         images, labels = tiny_images(batch, (3, 32, 32), seed=i), (np.arange(batch) + i) % 10
         content = pickle.dumps({"data": images.reshape(batch, -1), key: labels.tolist(), "batch_label": name}, 2)

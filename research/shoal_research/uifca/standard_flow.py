@@ -59,8 +59,23 @@ class StandardRealNVP(Flow):
         return torch.cat(out, 1).view(x.shape), total
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Refuse: the study draws no samples."""
-        raise NotImplementedError
+        """Return x of z."""
+        c, h, w = self.shape
+        flat = z.flatten(1)
+        sizes = [c * h * w // 2, c * h * w // 4, c * h * w // 4]
+        first, second, y = flat.split(sizes, 1)
+        shapes = [(2 * c, h // 2, w // 2), (4 * c, h // 4, w // 4)]
+        y = y.view(-1, *shapes[1])
+        for scale, other in ((1, second), (0, first)):
+            halves = [y.view(-1, *shapes[scale]), other.view(-1, *shapes[scale])]
+            for layer, coupling in reversed(list(enumerate(couplings_of(self.channel[scale])))):
+                read = layer % 2
+                halves[1 - read] = coupling.inverse(halves[read], halves[1 - read])
+            y = F.pixel_shuffle(torch.cat(halves, 1), 2)
+            for layer, coupling in reversed(list(enumerate(couplings_of(self.checker[scale])))):
+                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
+                y = (y - shift) * (-log_scale).exp()
+        return self.logit.inverse(y)
 
 
 def _checker_scale_and_shift(coupling: Coupling, y: Tensor, layer: int) -> tuple[Tensor, Tensor]:

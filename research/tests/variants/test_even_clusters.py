@@ -31,7 +31,8 @@ def test_prices_are_what_the_sizes_over_all_clients_are_worth(world, priced, mon
     states, sent, clients = carried_out(world, priced, 26, without=half_a_class)
     n = sum(len(client.train) for client in clients)
     facts = states[-1].facts
-    best, sums = facts["best"], [update.message.tensors for update in sent[-1]]
+    best = facts["best"]
+    sums = [update.message.tensors for update in sent[-1]]
     counts = sum(tensors["counts"][best] for tensors in sums)
     assert float(counts.sum()) == pytest.approx(n)
     prices = states[-2].tensors[PRICES][best]
@@ -77,9 +78,11 @@ def test_prices_stay_where_classes_are_even(world, priced):
 def test_with_prices_a_sample_goes_to_the_cheapest_cluster(world, priced, monkeypatch):
     monkeypatch.setattr(even_clusters, "UNEVEN_SIZES", 10)
     states, _, clients = carried_out(world, priced, 12, without=half_a_class)
-    state, best = states[-1], states[-1].facts["best"]
+    state = states[-1]
+    best = state.facts["best"]
     h = clustered(torch.cat([client.memory[FEATURES] for client in clients]), state.tensors)
-    centres, prices = state.tensors[CENTRES][best], state.tensors[PRICES][best]
+    centres = state.tensors[CENTRES][best]
+    prices = state.tensors[PRICES][best]
     assert float(prices.max() - prices.min()) > 0.01
     found = priced.predictor(state)(torch.cat([client.train.x(torch.arange(len(client.train))) for client in clients]))
     assert torch.equal(found.cluster, (torch.cdist(h, centres).square() - prices).argmin(1))
