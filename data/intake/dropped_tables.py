@@ -87,7 +87,7 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
             grown = _with_names(grown, batch)
     note_left_out(rejected, notes)
     joined = _joined(batches, folder, notes) if batches else None
-    return Arrivals(joined, rejected, notes)
+    return Arrivals(joined, rejected, len(batches), notes)
 
 
 def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:

@@ -94,7 +94,7 @@ def read_folder(
         filled = {_top(name) for name in (*known, *(one_spelling(picture.path) for picture in taken))}
         _refuse_bare(folder, clients, filled, rejected, notes)
     note_left_out(rejected, notes)
-    return Arrivals(_batch(folder, taken, size, onto, options, notes), rejected, notes)
+    return Arrivals(_batch(folder, taken, size, onto, options, notes), rejected, len(taken), notes)
 
 
 def _files(folder: Path, known: Container[str], written: float, notes: Intake) -> tuple[list[str], list[Rejected]]:

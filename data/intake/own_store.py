@@ -59,11 +59,13 @@ class Arrivals:
     Attributes:
         batch: the samples to add; None where nothing is new.
         left_out: files that cannot be added, with reasons.
+        files: how many files the batch is made of.
         intake: notes of what was taken, adapted and left out.
     """
 
     batch: Batch | None
     left_out: Sequence[Rejected]
+    files: int
     intake: Intake
 
 

@@ -31,6 +31,13 @@ class NightSettings(Section):
         description="what to do about new images of another size: skip them and tell you, resize them, or refuse the "
         "night",
     )
+    bad: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="largest share of the new images, or tables, that may be skipped; above it the night is refused; a "
+        "single skipped file never refuses it",
+    )
     held_out: float = Field(
         0.2,
         gt=0,

@@ -172,7 +172,7 @@ def _take_in_images(watched: _Watched, onto: Prepared | None, name: str) -> Take
 
 
 def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: str, name: str) -> TakenIn:
-    """Append what is new to a set, unless too much of it is strange.
+    """Append what is new to a set, unless too much of it cannot be used or is strange.
 
     Args:
         watched: the folder.
@@ -184,6 +184,7 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     night = watched.night
     folder = watched.folder
     fresh = not_seen_before(arrivals.left_out, folder, onto)
+    refuse_too_many(fresh, arrivals.files, night.bad, folder, what if what == "images" else "tables")
     reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
     batch = arrivals.batch
     if batch is not None:
@@ -221,6 +222,27 @@ def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared |
 def _written(path: Path) -> float:
     """Return when a file was written; 0 where there is none."""
     return path.stat().st_mtime if path.exists() else 0.0
+
+
+def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path, what: str) -> None:
+    """Refuse an addition of which too large a share would be left out; a single file is never too much.
+
+    Args:
+        left_out: the files to leave out.
+        usable: number of the others.
+        share: the largest share of all of them that may be left out.
+        folder: where they lie, for the error.
+        what: the files are, for the error.
+
+    Raises:
+        DataError: names some of them.
+    """
+    total = len(left_out) + usable
+    if len(left_out) > 1 and len(left_out) > share * total:
+        raise DataError(
+            f"{len(left_out)} of {total} new {what} in {folder} cannot be used, more than {share:.0%}; correct or "
+            f"remove them, or raise night.bad. Such as:\n{listing(left_out[:MAX_NAMED])}"
+        )
 
 
 def _taken_in(prepared: Prepared, new: int, message: str, left_out: tuple[str, ...] = ()) -> TakenIn:

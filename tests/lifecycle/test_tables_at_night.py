@@ -140,8 +140,10 @@ def test_bad_tables_are_left_out_and_told(readings: Place) -> None:
     with pytest.raises(DataError, match=r"2 tables of .* cannot be used") as refused:
         readings.night(on_bad="refuse")
     assert "narrow.csv: cannot be appended to 'mine': of the set's columns it lacks rain" in str(refused.value)
+    with pytest.raises(DataError, match=r"2 of 3 new tables in .* cannot be used, more than 20%"):
+        readings.night()
     assert readings.set().manifest.digest == before
-    taken = readings.night()
+    taken = readings.night(bad=0.7)
     assert taken.new == 20
     reasons = dict(each.split(": ", 1) for each in taken.left_out)
     assert reasons["good.csv"] == "has the same bytes as again.csv, which is taken already: leave one of them out"
@@ -163,7 +165,7 @@ def test_a_table_that_changed_is_not_taken_again(readings: Place) -> None:
     readings.put(rows(20, 1).drop(columns="rain"), "narrow.csv")
     os.utime(path, None)
     os.utime(readings.incoming / "narrow.csv", None)
-    assert [each.split(":")[0] for each in readings.night().left_out] == ["daily.csv", "narrow.csv"]
+    assert [each.split(":")[0] for each in readings.night(bad=1.0).left_out] == ["daily.csv", "narrow.csv"]
     assert readings.night().left_out == (), "they are told once, also where no other table came"
 
 
