@@ -184,7 +184,7 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     night = watched.night
     folder = watched.folder
     fresh = not_seen_before(arrivals.left_out, folder, onto)
-    refuse_too_many(fresh, arrivals.files, night.bad, folder, what if what == "images" else "tables")
+    refuse_too_many(fresh, arrivals.files, night.bad, folder)
     reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
     batch = arrivals.batch
     if batch is not None:
@@ -224,7 +224,7 @@ def _written(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
 
 
-def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path, what: str) -> None:
+def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path) -> None:
     """Refuse an addition of which too large a share would be left out; a single file is never too much.
 
     Args:
@@ -232,7 +232,6 @@ def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, fol
         usable: number of the others.
         share: the largest share of all of them that may be left out.
         folder: where they lie, for the error.
-        what: the files are, for the error.
 
     Raises:
         DataError: names some of them.
@@ -240,7 +239,7 @@ def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, fol
     total = len(left_out) + usable
     if len(left_out) > 1 and len(left_out) > share * total:
         raise DataError(
-            f"{len(left_out)} of {total} new {what} in {folder} cannot be used, more than {share:.0%}; correct or "
+            f"{len(left_out)} of {total} new files in {folder} cannot be used, more than {share:.0%}; correct or "
             f"remove them, or raise night.bad. Such as:\n{listing(left_out[:MAX_NAMED])}"
         )
 

@@ -140,7 +140,7 @@ def test_bad_tables_are_left_out_and_told(readings: Place) -> None:
     with pytest.raises(DataError, match=r"2 tables of .* cannot be used") as refused:
         readings.night(on_bad="refuse")
     assert "narrow.csv: cannot be appended to 'mine': of the set's columns it lacks rain" in str(refused.value)
-    with pytest.raises(DataError, match=r"2 of 3 new tables in .* cannot be used, more than 20%"):
+    with pytest.raises(DataError, match=r"2 of 3 new files in .* cannot be used, more than 20%"):
         readings.night()
     assert readings.set().manifest.digest == before
     taken = readings.night(bad=0.7)

@@ -152,7 +152,7 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
     put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8))
     known = next(path for path in sorted(north.glob("dark-*.png")))
     Image.fromarray(np.full((12, 12), 99, np.uint8)).save(known)  # another image under the name of one in the set
-    with pytest.raises(DataError, match=r"3 of 3 new images in .* cannot be used, more than 20%"):
+    with pytest.raises(DataError, match=r"3 of 3 new files in .* cannot be used, more than 20%"):
         take_in(settings, NIGHT)
     for number in range(16):
         put(f"dark-new{number}.png", grey + np.uint8(number))
@@ -188,7 +188,7 @@ def test_images_that_lie_in_no_clients_folder_are_told_once(home: Path, small: M
     assert "left out: 1 in no client's folder" in taken.message
     for number in range(6):
         image.save(incoming / f"more{number}.png")
-    with pytest.raises(DataError, match=r"6 of 6 new images in (?s:.*)more0\.png: in no client's folder"):
+    with pytest.raises(DataError, match=r"6 of 6 new files in (?s:.*)more0\.png: in no client's folder"):
         take_in(settings, NIGHT)
 
 
@@ -213,7 +213,7 @@ def test_the_limit_of_bad_files_is_a_share(home: Path, small: Make) -> None:
     write_clients(incoming)
     for number in range(3):
         (incoming / "north" / f"broken{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
-    with pytest.raises(DataError, match=r"3 of 66 new images .* more than 4%"):
+    with pytest.raises(DataError, match=r"3 of 66 new files .* more than 4%"):
         take_in(settings, NightSettings(watch="incoming", bad=0.04))
     assert take_in(settings, NightSettings(watch="incoming", bad=0.05)).new == 63
 

@@ -301,7 +301,7 @@ def check_embedding(text: str) -> None:
 
 def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Collection[str] | None) -> Predicted:
     intake = Intake()
-    root = source.parent if source.is_file() else source
+    root = folder_of(source)
     names = images_in(source, predictor.image_spec.name, intake) if only is None else sorted(only)
     if not names:
         seen = intake.summary()
@@ -338,6 +338,13 @@ def readable(files: Sequence[str], read: Callable[[str], np.ndarray], skipped: l
         except Unusable as error:
             skipped.append(Rejected(file, str(error), error.kind))
     return images
+
+
+def folder_of(source: Path) -> Path:
+    """Return the folder of images, or that in which a single one lies."""
+    if source.is_file():
+        return source.parent
+    return source
 
 
 def site_of(file: str) -> str:
@@ -498,7 +505,7 @@ def predicted_sheet(predicted: Predicted, source: Path, path: Path) -> Path:
         DataError: the samples are not images.
     """
     check_images(predicted)
-    root = source.parent if source.is_file() else source
+    root = folder_of(source)
     blocks = []
     for cluster, rows in with_stable_numbers(predicted.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
