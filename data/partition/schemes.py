@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
-from typing import Literal
-
-from pydantic import TypeAdapter, ValidationError
+import math
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Literal, get_args
 
 from shoal.core.errors import PartitionError
 from shoal.core.setting import setting
@@ -137,9 +136,21 @@ def check_settings(settings: PartitionSettings) -> None:
     """
     if SCHEMES.get(settings.kind) is not type(settings):
         raise PartitionError(f"{type(settings).__name__} is not a partition scheme; the schemes: {', '.join(SCHEMES)}")
-    try:
-        TypeAdapter(type(settings)).validate_json(json.dumps(asdict(settings)), strict=True)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        message = f"{wrong['msg'][0].lower()}{wrong['msg'][1:]}"
-        raise PartitionError(f"partition.{wrong['loc'][0]} is {wrong['input']!r}; {message}") from None
+    words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        for bound, word in words.items():
+            limit = each.metadata.get(bound)
+            if limit is None:
+                continue
+            # The default says the kind of number: clients is whole, beta is not.
+            kind, noun = (Integral, "a whole number") if isinstance(each.default, int) else (Real, "a number")
+            if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
+                raise PartitionError(f"partition.{each.name} is {value!r}, expected {noun} {word} {limit}")
+            inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
+            if not inside:
+                raise PartitionError(f"partition.{each.name} is {value}, expected {word} {limit}")
+    if isinstance(settings, IID) and settings.transform not in get_args(TransformName):
+        raise PartitionError(
+            f"partition.transform is {settings.transform!r}, expected one of {', '.join(get_args(TransformName))}"
+        )

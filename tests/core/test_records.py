@@ -49,17 +49,17 @@ def test_a_record_is_the_same_after_json() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"share": "1"}, "entry share: input should be a valid number"),
-        ({"share": True}, "entry share: input should be a valid number"),
-        ({"done": 0}, "entry done: input should be a valid boolean"),
-        ({"kind": "vector"}, "entry kind: input should be 'image' or 'text'"),
-        ({"parts": {}}, "entry parts: input should be a valid array"),
-        ({"parts": [{"name": "a"}]}, r"entry parts\.0\.size is missing"),
-        ({"parts": [{"name": "a", "size": 1.5}]}, r"entry parts\.0\.size: input should be a valid integer"),
-        ({"parts": ["a"]}, r"entry parts\.0: input should be an object"),
-        ({"scores": {"acc": None}}, r"entry scores\.acc: input should be a valid number"),
-        ({"scores": []}, "entry scores: input should be an object"),
-        ({"note": 1}, "entry note: input should be a valid string"),
+        ({"share": "1"}, "entry share is text, expected a number"),
+        ({"share": True}, "entry share is true or false, expected a number"),
+        ({"done": 0}, "entry done is a whole number, expected true or false"),
+        ({"kind": "vector"}, "entry kind is vector, expected image or text"),
+        ({"parts": {}}, "entry parts is named entries, expected a list"),
+        ({"parts": [{"name": "a"}]}, r"entry parts\[0\].size is missing"),
+        ({"parts": [{"name": "a", "size": 1.5}]}, r"entry parts\[0\].size is a number, expected a whole number"),
+        ({"parts": ["a"]}, r"entry parts\[0\] is text, expected named entries"),
+        ({"scores": {"acc": None}}, "entry scores.acc is null, expected a number"),
+        ({"scores": []}, "entry scores is a list, expected named entries"),
+        ({"note": 1}, "entry note is a whole number, expected text"),
         ({"other": 1}, "entry other is unknown"),
     ],
 )
@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], words: str) -> None:
 
 
 def test_what_is_no_record_is_refused() -> None:
-    with pytest.raises(BadRecord, match=r"^it: input should be an object$"):
+    with pytest.raises(BadRecord, match=r"^it is a list, expected named entries$"):
         record_from_json(Whole, [])
     with pytest.raises(BadRecord, match=r"^entry share is missing$"):
         record_from_json(Whole, {name: value for name, value in PLAIN.items() if name != "share"})

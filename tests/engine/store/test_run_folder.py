@@ -101,7 +101,7 @@ def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
         run.status()
     write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
-    with pytest.raises(RunError, match=r"status\.json is not the status of a run \(entry round: input.*`shoal run"):
+    with pytest.raises(RunError, match=r"status\.json is not the status of a run \(entry round is text.*`shoal run"):
         run.status()
     (run.path / "events.jsonl").write_bytes(b"\xff\n[1]\n" + line_of(Event("started")).encode() + b'{"event": "fail')
     assert run.events() == [Event("started")]
@@ -119,7 +119,7 @@ def test_records_are_written_again_as_they_were(home: Path, small: Make) -> None
 def test_a_lineage_of_another_version_is_refused_in_a_sentence(home: Path, small: Make) -> None:
     run = new_run(small())
     lineage = record_to_json(run.lineage())
-    for change, why in (({"hardware": None}, "hardware: input"), ({"branch": "x"}, "branch is unknown")):
+    for change, why in (({"hardware": None}, "hardware is null"), ({"branch": "x"}, "branch is unknown")):
         write_sealed(run.path / "lineage.json", {**lineage, **change})
         with pytest.raises(
             StoreError, match=rf"lineage\.json is not the lineage .*\(entry {why}.*`shoal run .*settings\.yaml`"

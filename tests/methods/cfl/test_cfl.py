@@ -289,7 +289,9 @@ def test_what_is_measured_is_logged_by_its_names(world):
 )
 def test_criteria_by_hand(world, settings, ratio, peak, split):
     method = world.method("cfl", gamma_max=0.0, **settings)
-    method.ratio, method.patience, method.min_age = ratio, 1, 1
+    method.ratio = ratio
+    method.patience = 1
+    method.min_age = 1
     alpha = np.array([[1.0, -1.0], [-1.0, 1.0]])
     measure = ClusterMeasure(0, mean_norm=0.3, max_norm=2.0, median_norm=1.0, alpha=alpha, groups=bipartition(alpha))
     found = method.groups_to_split(Tree.start((0, 1)), measure, [0, 1], 5, peak)
