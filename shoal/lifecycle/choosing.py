@@ -29,6 +29,7 @@ from shoal.methods.clustering.client_samples import ClientSamples, Search, proje
 from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
+from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.sampled_space import method_space
 from shoal.methods.features.spectral import PLACING_SAMPLES
@@ -170,6 +171,8 @@ def features_to_cluster(
     placing = counts[counts >= 2 * PLACING_SAMPLES].sum()
     if landmarks and 2 * placing > len(features.x):
         space = method_space(method, features)
+        if method.settings.sites == "estimate":
+            space = less_offsets(space, landmarks, settings.choose.max_clusters, seed)
         return space, space, partial(landmark_half, landmarks)
     projected = partial(project, least_points=method.settings.min_points)
     if encoded:

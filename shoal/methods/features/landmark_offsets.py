@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.streams import Streams
+from shoal.methods.clustering.client_samples import ClientSamples, Search, local_starts
 from shoal.methods.clustering.federated_k_means import cluster_sums, moved_centres
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.features.offsets import beginnings, enough_samples, site_fit
@@ -48,6 +50,25 @@ def mean_if_sites_differ(
     local = [centres for centres, _ in sent]
     costs = [cost_of(local, moved, clusters, share, mean, rng) for share, moved in begun]
     return mean if min(costs) <= MOST_COST * costs[0] else None
+
+
+def less_offsets(samples: ClientSamples, landmarks: int, clusters: int, seed: int) -> ClientSamples:
+    """Return samples of all clients less the offsets that a run would take off, where sites differ.
+
+    Args:
+        samples: in the space in which landmarks are placed.
+        landmarks: local centres that a client looks for, at most.
+        clusters: c.
+        seed: of local centres and of the starts.
+    """
+    search = Search(max_clusters=landmarks)
+    apart = [samples.some(samples.client == client) for client in range(samples.clients)]
+    sent = [local_starts(part, search, seed, "offsets of sites") for part in apart]
+    rng = Streams(seed).numpy("offsets of sites")
+    mean = mean_if_sites_differ([pair for pair in sent if len(pair[1])], clusters, rng)
+    if mean is None:
+        return samples
+    return samples._replace(x=torch.cat([x - half_offset(x.mean(0), mean, len(x), clusters) for x, _, _ in apart]))
 
 
 def cost_of(

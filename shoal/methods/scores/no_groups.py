@@ -1,10 +1,10 @@
 """Whether samples have groups at all: K-means on them beside K-means on random samples that have none.
 
 K-means lowers the sum of squared distances of any samples. How much more than that of samples without groups tells
-whether there are some: one Gaussian of the same covariance (SigClust, Liu et al. 2008) and independent columns of the
-same means and variances (the uniform box of the gap statistic, Tibshirani et al. 2001). Both draws need means and
-covariances of the samples alone. Uniform noise has a lower sum than a Gaussian, and a Gaussian a lower one than some
-boxes, so that the smaller of the two gains counts.
+whether there are some: one Gaussian of the same covariance (SigClust, Liu et al. 2008), independent columns of the same
+means and variances, and independent principal axes (the two uniform boxes of the gap statistic, Tibshirani et al.
+2001). All draws need means and covariances of the samples alone. Uniform noise has a lower sum than a Gaussian, and a
+Gaussian a lower one than some boxes, so that the smallest of the three gains counts.
 
 Symbols in shapes: n samples, d columns, c clusters.
 """
@@ -38,6 +38,10 @@ MAX_LEVELS = 50
 """Most values of a column of whole numbers."""
 GROUPS_GAIN = 3.0
 """Gain from which samples have groups. Noise has up to 1.1, iris and wine 6 to 8, digits 20."""
+NO_GROUPS_GAIN = 1.0
+"""Gain below which there are none."""
+MOST_SKEWNESS = 3.0
+"""Standard errors up to which samples count as symmetric, as random ones without groups are."""
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 
@@ -47,15 +51,17 @@ class Groups:
     """How sure it is that samples have groups.
 
     Attributes:
-        gain: of K-means over samples without groups, in standard deviations over their draws; None where fewer than
-            two clusters are large enough.
+        gain: of K-means over samples without groups, in standard deviations over their draws: the first below
+            `NO_GROUPS_GAIN`, or the smallest; None where fewer than two clusters are large enough.
         clusters: clusters that are large enough.
         samples: their number of samples.
+        symmetric: whether they are, so that no small group is likely to lie beside a large one.
     """
 
     gain: float | None
     clusters: int
     samples: int
+    symmetric: bool = True
 
     @property
     def clear(self) -> bool:
@@ -74,7 +80,18 @@ def gain_over_no_groups(
         rng: draws starts and random samples.
         widths: numbers of columns that code one measurement each, which has one of them set; none: each column is one.
     """
-    x = x.astype(np.float64)
+    large, clusters, found = gains(x.astype(np.float64), clusters, rng, widths)
+    return Groups(min(found, default=None), clusters, len(large), skewness(large) <= MOST_SKEWNESS)
+
+
+def gains(
+    x: np.ndarray, clusters: int, rng: np.random.Generator, widths: Sequence[int] = ()
+) -> tuple[np.ndarray, int, list[float]]:
+    """Return the samples (m, k) of large clusters, how many these are, and the gain over each kind of random samples.
+
+    One below `NO_GROUPS_GAIN` is the last, and there are none where fewer than two clusters are large. Arguments as of
+    `gain_over_no_groups`.
+    """
     if len(x) > MAX_ROWS:
         x = x[np.sort(rng.permutation(len(x))[:MAX_ROWS])]
     if x.shape[1] > MAX_COLUMNS:
@@ -83,7 +100,7 @@ def gain_over_no_groups(
     large = np.zeros(len(x), bool)
     while not large.all():
         if clusters < 2 or len(x) <= clusters:
-            return Groups(None, clusters, len(x))
+            return x, clusters, []
         cluster = kmeans(x, clusters, rng, starts=STARTS_FOR_SMALL).cluster
         share = np.bincount(cluster, minlength=clusters) / len(x)
         kept = share >= max(EVEN_SHARE / clusters, SMALL_SHARE)
@@ -91,11 +108,21 @@ def gain_over_no_groups(
         x = x[large]
         clusters = int(kept.sum())
     left = float(np.mean(shares_left([x] * STARTS, clusters, rng)))
-    gains = []
-    for draw in (one_gaussian(x), independent_columns(x, widths)):
-        random = shares_left((draw(rng) for _ in range(DRAWS)), clusters, rng)
-        gains.append(float((random.mean() - left) / max(random.std(), 1e-12)))
-    return Groups(min(gains), clusters, len(x))
+    found: list[float] = []
+    columns = np.eye(x.shape[1])
+    principal = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))[1]
+    for axes, uniform in ((principal, False), (columns, True), (principal, True)):
+        if not found or found[-1] >= NO_GROUPS_GAIN:
+            draw = without_groups(x, axes, widths, uniform=uniform)
+            random = shares_left((draw(rng) for _ in range(DRAWS)), clusters, rng)
+            found.append(float((random.mean() - left) / max(random.std(), 1e-12)))
+    return x, clusters, found
+
+
+def skewness(x: np.ndarray) -> float:
+    """Return by how many standard errors samples (n, d) are skewed along their first principal axis."""
+    along = principal_components(x, 1)[:, 0]
+    return float(abs(np.mean(along**3)) / max(along.std() ** 3, 1e-12) / np.sqrt(6 / len(x)))
 
 
 def shares_left(sets: Iterable[np.ndarray], clusters: int, rng: np.random.Generator) -> np.ndarray:
@@ -119,58 +146,35 @@ def principal_components(x: np.ndarray, count: int) -> np.ndarray:
     return rows
 
 
-def one_gaussian(x: np.ndarray) -> Draw:
-    """Return what draws as many samples from one Gaussian of the mean and covariance of some.
+def without_groups(x: np.ndarray, axes: np.ndarray, widths: Sequence[int], *, uniform: bool) -> Draw:
+    """Return what draws as many samples, independent along some axes, of the mean and the variances of others there.
 
-    A column of two values gets these, as often as it has them; one of whole numbers is rounded to them.
-
-    Args:
-        x: (n, d).
-    """
-    count, columns = x.shape
-    mean = x.mean(0)
-    centred = x - mean
-    values, directions = np.linalg.eigh(centred.T @ centred / count)
-    root = np.sqrt(np.maximum(values, 0))[:, None] * directions.T
-    levels = [levels_of(column) for column in x.T]
-    ranks = [(column > column.min()).mean() for column in x.T]
-
-    def draw(rng: np.random.Generator) -> np.ndarray:
-        y: np.ndarray = rng.normal(size=(count, columns)) @ root + mean
-        for k, column_levels in enumerate(levels):
-            if column_levels is not None and len(column_levels) == 2:
-                y[:, k] = column_levels[(y[:, k] > np.quantile(y[:, k], 1 - ranks[k])).astype(int)]
-            elif column_levels is not None:
-                y[:, k] = nearest_level(y[:, k], column_levels)
-        return y
-
-    return draw
-
-
-def independent_columns(x: np.ndarray, widths: Sequence[int] = ()) -> Draw:
-    """Return what draws as many samples of independent columns, uniform with the mean and variance of some.
-
-    Columns that code one measurement have one of them set, as often as each is.
+    A column of two values gets these, as often as it has them; one of whole numbers is rounded to them; columns that
+    code one measurement have one of them set, as often as each is.
 
     Args:
         x: (n, d).
-        widths: numbers of columns that code one measurement each; none: each column is one.
+        axes: orthonormal columns (d, d).
+        widths: see `gain_over_no_groups`.
+        uniform: whether draws are uniform; else they are Gaussian.
     """
-    count = len(x)
-    groups = np.split(np.arange(x.shape[1]), np.cumsum(widths)[:-1]) if widths else np.arange(x.shape[1])[:, None]
     mean = x.mean(0)
-    reach = np.sqrt(3) * x.std(0)
+    root = ((x - mean) @ axes).std(0)[:, None] * axes.T
+    groups = np.split(np.arange(x.shape[1]), np.cumsum(widths or np.ones(x.shape[1], int))[:-1])
     low, high = x.min(0), x.max(0)
     levels = [levels_of(column) for column in x.T]
 
     def draw(rng: np.random.Generator) -> np.ndarray:
-        y = rng.uniform(mean - reach, mean + reach, size=x.shape)
+        y = rng.normal(size=x.shape)
+        if uniform:
+            y = rng.uniform(-np.sqrt(3), np.sqrt(3), x.shape)
+        y = y @ root + mean
         for columns in groups:
             first = columns[0]
             column_levels = levels[first]
             if len(columns) > 1 or (column_levels is not None and len(column_levels) == 2):
                 often = (x[:, columns] > low[columns]).mean(0).cumsum()
-                value = np.searchsorted(often, rng.random(count), side="right")
+                value = np.searchsorted(often, np.argsort(np.argsort(-y[:, first])) / len(x), side="right")
                 y[:, columns] = np.where(value[:, None] == np.arange(len(columns)), high[columns], low[columns])
             elif column_levels is not None:
                 y[:, first] = nearest_level(y[:, first], column_levels)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shoal.methods.scores.baselines import CENTRED, MAX_SAMPLES, Comparison
 from shoal.methods.scores.neighbours import NEIGHBOURS
-from shoal.methods.scores.no_groups import GROUPS_GAIN
+from shoal.methods.scores.no_groups import GROUPS_GAIN, NO_GROUPS_GAIN
 from shoal.methods.scores.sites import SiteDependence
 
 CHANCE_ARI = 0.02
@@ -21,8 +21,6 @@ MARGIN = 0.02
 CHANCE_GAP = 0.20
 DOUBTFUL_GAP = 0.05
 """Neighbour agreement by which a run without labels is behind the best null baseline: more is chance, or doubtful."""
-NO_GROUPS_GAIN = 1.0
-"""Gain of K-means over samples without groups, in standard deviations, below which there are none."""
 SAMPLES_TO_TELL = 40
 """Samples a cluster below which a small gain may come from too few samples, so that clusters are not called chance."""
 GOOD_NEIGHBOURS = 0.7
@@ -212,6 +210,8 @@ def _on_samples(comparison: Comparison) -> Verdict:
         return Verdict("doubtful", f"{about}.")
     if groups.samples < SAMPLES_TO_TELL * groups.clusters:
         return Verdict("doubtful", f"{about}, and they are too few to tell.")
+    if not groups.symmetric:
+        return Verdict("doubtful", f"{about}, but they are skewed, as by a small group beside a large one.")
     return Verdict("chance", f"{about}: do not expect these clusters in new samples.")
 
 
