@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from shoal.methods.scores.no_groups import GROUPS_GAIN
-from shoal_research.kept import RESULTS
+from shoal.core.streams import Streams
+from shoal.methods.scores.no_groups import MOST_SKEWNESS, gain_over_no_groups
 from shoal_research.label_free.calibrate import table_record
 from shoal_research.label_free.drawn_images import colours, patterns, places
+from shoal_research.label_free.groups import judged
 from shoal_research.label_free.tables import (
     PAGES,
     ROOT,
@@ -56,12 +57,21 @@ def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
     assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)
 
 
-def test_hardly_any_noise_has_groups_and_most_sets_have() -> None:
-    kept = json.loads((RESULTS / "label_free_groups.json").read_text())
-    good = {name: drawn["words"].get("good", 0) for name, drawn in kept["noise"].items() if name != "blobs"}
-    # One draw of a Gaussian in dependent columns lies three deviations off (docs/representations.md).
-    assert good.pop("correlated Gaussian, 20 columns") <= 1
-    assert not any(good.values())
-    assert not any("chance" in kept["noise"][name]["words"] for name in ("9:1", "19:1"))
-    seen = [gain is not None and gain >= GROUPS_GAIN for drawn in kept["sets"].values() for gain in drawn["gains"]]
-    assert sum(seen) >= 0.75 * len(seen)
+def test_no_noise_is_good_and_planted_groups_are() -> None:
+    kept = tuning_figures()["groups"]
+    words = {kind: Counter(row[-1] for rows in named.values() for row in rows) for kind, named in kept.items()}
+    assert words.pop("blobs") == {"good": 20}
+    sets = [words.pop(kind) for kind in ("sets", "unseen")]
+    assert not any(counted["good"] for counted in words.values())
+    assert not words["a small group"]["chance"]
+    assert sum(counted["good"] for counted in sets) >= 40
+    assert not any(counted["chance"] for counted in sets)
+
+
+def test_a_kept_verdict_is_that_of_a_run() -> None:
+    x = np.random.default_rng(0).random((100, 2))
+    found, skewed, word = judged(x, 2)
+    groups = gain_over_no_groups(x.astype(np.float32), 2, Streams(0).numpy("samples without groups"))
+    assert groups.gain == pytest.approx(min(found), abs=0.01)
+    assert groups.symmetric == (skewed <= MOST_SKEWNESS)
+    assert word != "good"

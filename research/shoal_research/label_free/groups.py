@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -27,12 +26,10 @@ from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 from shoal.methods.scores.no_groups import MAX_ROWS, MOST_SKEWNESS, Groups, gains, skewness
 from shoal.methods.scores.verdict import verdict_of
 from shoal.models.frozen import frozen_encoder
-from shoal_research.label_free.calibrate import FILE
+from shoal_research.label_free.tables import GROUPS, tuning_figures, write_pages
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES, shipped
 from shoal_research.unseen.sets import SEED, SETS, samples_of
-from shoal_research.words import markdown_table
 
-RESULTS = FILE.with_name("label_free_groups.json")
 SEEDS = 20
 ROWS = 600
 IMAGES_OF_NOISE = 400
@@ -178,15 +175,16 @@ def planned() -> Iterator[tuple[str, str, Callable[[], list[Any]]]]:
 def measure() -> None:
     """Measure what the file does not hold, and write it after each."""
     kept: dict[str, Any] = {}
-    if RESULTS.exists():
-        kept = json.loads(RESULTS.read_text())
+    if GROUPS.exists():
+        kept = json.loads(GROUPS.read_text())
     for kind, name, measured in planned():
         if name not in kept.setdefault(kind, {}):
             kept[kind][name] = measured()
-            RESULTS.write_text(json.dumps(kept).replace('], "', '],\n"') + "\n")
+            GROUPS.write_text(json.dumps(kept).replace('], "', '],\n"') + "\n")
             print(kind, name, kept[kind][name], file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     with threadpool_limits(1):
         measure()
+    write_pages(tuning_figures())

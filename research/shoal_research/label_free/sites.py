@@ -41,13 +41,15 @@ from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.views.view import DeviceData, Samples
-from shoal.methods.auto import FEATURE_SPACE, LAYERS, UNEVEN_SPREAD
+from shoal.methods.auto import FEATURE_SPACE, LANDMARKS, LAYERS, UNEVEN_SPREAD
+from shoal.methods.clustering.client_samples import ClientSamples, Search
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
+from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.models.frozen import layer_widths_of
-from shoal_research.label_free.calibrate import CLIENTS, FILE, encodings, shared_out
+from shoal_research.label_free.calibrate import CLIENTS, FILE, directions_of, encodings, number_of, shared_out
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 
 RESULTS = FILE.with_name("label_free_sites.json")
@@ -186,10 +188,35 @@ def measure() -> None:
                     pair = sites.accuracy(sites="ignore", **settings), sites.accuracy(**settings)
                     acc.setdefault(case, []).append(pair)
             kept[kind][name] = {case: np.mean(pairs, 0).round(DIGITS).tolist() for case, pairs in acc.items()}
-            RESULTS.write_text(json.dumps(kept, indent=None).replace('}, "', '},\n"') + "\n")
+            RESULTS.write_text(dumped(kept))
             print(f"{kind}: {name} {kept[kind][name]}", file=sys.stderr, flush=True)
+
+
+def numbers() -> None:
+    """Measure the number of clusters of every set of images that the file does not hold: as is, less offsets."""
+    kept: dict[str, Any] = json.loads(RESULTS.read_text())
+    for name, make in IMAGES.items():
+        if name in kept.setdefault("numbers", {}):
+            continue
+        found: dict[str, Any] = {}
+        for case, _, x, y, site in worlds("images", make):
+            order = np.argsort(site, kind="stable")
+            space = torch.from_numpy(directions_of(x)[order])
+            samples = ClientSamples(space, torch.from_numpy(site[order]), CLIENTS)
+            less = less_offsets(samples, LANDMARKS, Search().max_clusters, 0)
+            found["classes"] = len(np.unique(y))
+            found[case] = [number_of(part, 0, by_landmarks=True) for part in (samples, less)]
+        kept["numbers"][name] = found
+        RESULTS.write_text(dumped(kept))
+        print(f"numbers: {name} {found}", file=sys.stderr, flush=True)
+
+
+def dumped(kept: Mapping[str, Any]) -> str:
+    """Return the figures as JSON with a line a set."""
+    return json.dumps(kept).replace('}, "', '},\n"') + "\n"
 
 
 if __name__ == "__main__":
     with threadpool_limits(1):
         measure()
+        numbers()

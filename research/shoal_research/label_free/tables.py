@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
 ROOT = FILE.parents[3]
 """The product's pages."""
 NULL = ("pixels", "encoder", "untrained")
+GROUPS = FILE.with_name("label_free_groups.json")
+ONE_BY_ONE = ("sets", "unseen")
+"""Kinds of the verdicts' figures that are sets, and not draws."""
 FIFTH = 0.2
 """A number of clusters is close if it is off by at most this share of the classes."""
 
@@ -78,10 +82,33 @@ def numbers_table(figures: Mapping[str, Any]) -> str:
     return markdown_table([f"{len(figures['numbers'])} image sets", *head], body)
 
 
+def verdicts_table(figures: Mapping[str, Any]) -> str:
+    """Return how many draws of each kind of samples have which word, and the highest gain of a draw."""
+    body = []
+    for kind, named in figures["groups"].items():
+        if kind not in ONE_BY_ONE:
+            rows = [row for rows in named.values() for row in rows]
+            counted = Counter(word for _, _, word in rows)
+            highest = max(min(gains, default=-np.inf) for gains, _, _ in rows)
+            words = [str(counted[word]) for word in ("good", "doubtful", "chance")]
+            body.append([f"{kind}: {'; '.join(named)}", str(len(rows)), *words, f"{highest:.1f}"])
+    return markdown_table(["samples", "draws", "good", "doubtful", "chance", "highest gain"], body)
+
+
+def sets_table(figures: Mapping[str, Any]) -> str:
+    """Return the gain over each null, and the word, of the tuning sets and the unseen ones."""
+    body = []
+    for kind in ONE_BY_ONE:
+        for name, (gains, _, word) in figures["groups"][kind].items():
+            said = [f"{gain:.1f}" for gain in gains] + ["-"] * (3 - len(gains))
+            body.append([name if kind == "sets" else f"unseen: {name}", *said, word])
+    return markdown_table(["set", "gain over one Gaussian", "columns", "axes", "word"], body)
+
+
 def tuning_figures() -> dict[str, Any]:
-    """Return the figures of the tuning sets, `images` and `tables` by name."""
+    """Return the figures of the tuning sets, `images` and `tables` by name, and those of verdicts, `groups`."""
     found: dict[str, Any] = json.loads(FILE.read_text())
-    return found
+    return {**found, "groups": json.loads(GROUPS.read_text())}
 
 
 def facts_of_images(figures: Mapping[str, Any]) -> Facts:
@@ -131,6 +158,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "landmarks": landmarks_table,
     },
     "docs/number-of-clusters.md": {"numbers": numbers_table},
+    "research/docs/representations.md": {"verdicts": verdicts_table, "sets": sets_table},
 }
 """The tables of each page, by their names."""
 

@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-from shoal.methods.scores.no_groups import GROUPS_GAIN, Groups, gain_over_no_groups, levels_of
-from shoal.methods.scores.verdict import NO_GROUPS_GAIN
+from shoal.methods.scores.no_groups import GROUPS_GAIN, NO_GROUPS_GAIN, Groups, gain_over_no_groups, levels_of
 from tests.conftest import one_quick
+
+def dependent_columns(rng: np.random.Generator) -> np.ndarray:
+    x: np.ndarray = rng.normal(size=(600, 3)) @ rng.normal(size=(3, 20))
+    return x
+
 
 NOISE: dict[str, tuple[Callable[[np.random.Generator], np.ndarray], int]] = {
     "two columns": (lambda rng: rng.random((300, 2)), 4),
     "five columns": (lambda rng: rng.random((300, 5)), 4),
     "48 columns": (lambda rng: rng.random((300, 48)), 8),
     "one Gaussian": (lambda rng: rng.normal(size=(300, 6)) @ rng.normal(size=(6, 6)), 4),
+    "3 dimensions in 20 columns": (lambda _: dependent_columns(np.random.default_rng(3)), 4),
     "yes or no": (lambda rng: (rng.random((300, 5)) > 0.5).astype(float), 4),
     "mostly no": (lambda rng: (rng.random((300, 6)) > 0.9).astype(float), 3),
     "whole numbers": (lambda rng: rng.integers(1, 6, (300, 6)).astype(float), 4),
@@ -86,6 +91,13 @@ def test_one_small_group_cannot_be_told(share: float) -> None:
     x = rng.normal(size=(600, 3))
     x[: int(600 * share), 0] += 12
     assert judged(x, 2).gain is None
+
+
+@pytest.mark.parametrize("distance", [0, 3])
+def test_a_small_group_beside_a_large_one_is_not_symmetric(distance: int) -> None:
+    x = np.random.default_rng(0).normal(size=(600, 3))
+    x[:60, 0] += distance
+    assert judged(x, 2).symmetric == (distance == 0)
 
 
 def test_a_few_samples_far_away_are_left_out_of_both_sides() -> None:
