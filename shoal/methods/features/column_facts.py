@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from shoal.methods.clustering.federated_k_means import summed
 from shoal.methods.features.space import column_moments
 
 
@@ -23,10 +24,7 @@ def column_spread(parts: Sequence[Tensor], column_widths: tuple[int, ...]) -> fl
         parts: vectors of each client, (n, d).
         column_widths: see `DataSpec.column_widths`.
     """
-    total = {name: torch.zeros_like(t) for name, t in column_moments(parts[0][:1]).items()}
-    for part in parts:
-        for name, own in column_moments(part).items():
-            total[name] += own
+    total = summed(map(column_moments, parts))
     mean = total["total"] / total["samples"]
     variance = total["squares"] / total["samples"] - mean.square()
     variance = variance.masked_fill(variance <= 1e-12 * mean.square(), 0)

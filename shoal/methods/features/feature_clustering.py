@@ -366,8 +366,8 @@ class FeatureClustering(Method):
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
         if SPECTRAL in server.model:
-            *sets, _, clusters = server.model[SPECTRAL].shape
-            return math.prod(sets) * clusters
+            sets, _, clusters = server.model[SPECTRAL].shape
+            return sets * clusters
         if PROJECTION in server.model:
             return server.model[PROJECTION].shape[1]
         return self.source.width

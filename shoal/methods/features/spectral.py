@@ -158,11 +158,8 @@ def in_spectral_space(z: Tensor, landmarks: Tensor, projections: Tensor) -> Tens
     Args:
         z: (n, k), float64.
         landmarks: (s, m, k), float64.
-        projections: of each set, (s, m, c). Models from before there were sets have one, without the dimension s.
+        projections: of each set, (s, m, c).
     """
-    if landmarks.dim() == 2:
-        landmarks = landmarks[None]
-        projections = projections[None]
     pairs = zip(landmarks, projections, strict=True)
     places = [F.normalize(affinities(z, of_set) @ projection.to(z.device), dim=1) for of_set, projection in pairs]
     return torch.cat(places, 1) / math.sqrt(len(places))

@@ -177,7 +177,7 @@ def without_groups(x: np.ndarray, axes: np.ndarray, widths: Sequence[int], *, un
                 value = np.searchsorted(often, np.argsort(np.argsort(-y[:, first])) / len(x), side="right")
                 y[:, columns] = np.where(value[:, None] == np.arange(len(columns)), high[columns], low[columns])
             elif column_levels is not None:
-                y[:, first] = nearest_level(y[:, first], column_levels)
+                y[:, first] = column_levels[np.abs(y[:, columns] - column_levels).argmin(1)]
         return y
 
     return draw
@@ -198,10 +198,3 @@ def levels_of(column: np.ndarray) -> np.ndarray | None:
         return None
     levels: np.ndarray = values[0] + step * np.arange(round(number[-1]) + 1)
     return levels
-
-
-def nearest_level(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the level that is next to each value, (n,)."""
-    step = levels[1] - levels[0]
-    nearest: np.ndarray = levels[np.clip(np.rint((values - levels[0]) / step), 0, len(levels) - 1).astype(int)]
-    return nearest
