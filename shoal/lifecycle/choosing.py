@@ -29,8 +29,8 @@ from shoal.methods.clustering.client_samples import ClientSamples, Search, proje
 from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
-from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.methods.features.landmark_number import landmark_half
+from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.methods.features.sampled_space import method_space
 from shoal.methods.features.spectral import PLACING_SAMPLES
 from shoal.methods.features.vectors import ENCODED_ROWS

@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from shoal.methods.scores.no_groups import GROUPS_GAIN, NO_GROUPS_GAIN, Groups, gain_over_no_groups, levels_of
 from tests.conftest import one_quick
 
+
 def dependent_columns(rng: np.random.Generator) -> np.ndarray:
     x: np.ndarray = rng.normal(size=(600, 3)) @ rng.normal(size=(3, 20))
     return x
