@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from table_federation import Rows, rings, uneven_owners
 from shoal.methods.clustering.declared_sums import check_affinities
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message
-from shoal.methods.features.space import LANDMARKS, SPECTRAL, in_space
+from shoal.methods.features.space import LANDMARKS, SPECTRAL
 from shoal.methods.features.spectral import (
     EVEN_TIES,
     NEIGHBOURS,
@@ -98,18 +97,6 @@ def test_new_samples_are_assigned_as_those_of_the_clients(tmp_path: Path) -> Non
     found = method.predictor(server)(torch.from_numpy(new)).cluster
     assert accuracy(truth, found.numpy()) > 0.95
     assert torch.equal(method.predictor(server)(torch.from_numpy(x)).cluster, own)
-
-
-def test_a_model_from_before_there_were_sets_is_read_as_one_set(tmp_path: Path) -> None:
-    x, y = rings(1)
-    rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)
-    method = rows.method("fedkmeans", landmarks=100)
-    tied = rows.run(method, rounds=4)
-    one = {**tied.model, LANDMARKS: tied.model[LANDMARKS][:1], SPECTRAL: tied.model[SPECTRAL][:1]}
-    before = {**one, LANDMARKS: one[LANDMARKS][0], SPECTRAL: one[SPECTRAL][0]}
-    assert method.space_width(replace(tied, model=before)) == method.space_width(replace(tied, model=one)) == 3
-    points = torch.from_numpy(x)
-    assert torch.equal(in_space(points, before, directions=False), in_space(points, one, directions=False))
 
 
 def test_sums_of_clients_are_those_of_all_vectors() -> None:
