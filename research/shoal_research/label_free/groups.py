@@ -143,45 +143,49 @@ def judged(x: np.ndarray, clusters: int, seed: int = 0) -> list[Any]:
     return [np.round(found, DIGITS).tolist(), round(skewed, DIGITS), word]
 
 
-def draws(kind: str, draw: Draw, clusters: int) -> Iterator[list[Any]]:
-    """Yield what `judged` returns for each seed of a kind."""
-    for seed in range(SEEDS * (1 + (kind not in ONCE))):
-        yield judged(draw(np.random.default_rng(seed)), clusters, seed)
+def drawn(draw: Draw, clusters: int, seed: int) -> list[Any]:
+    """Return what `judged` returns for a draw of a kind."""
+    return judged(draw(np.random.default_rng(seed)), clusters, seed)
 
 
-def one_set(x: np.ndarray, y: np.ndarray) -> list[Any]:
+def one_set(make: Callable[[], tuple[np.ndarray, np.ndarray]], seed: int) -> list[Any]:
     """Return what `judged` returns for a set with classes."""
-    return judged(x, len(np.unique(y)))
+    x, y = make()
+    return judged(x, len(np.unique(y)), seed)
 
 
-def unseen_set(key: str) -> list[Any]:
-    """Return what `judged` returns for a set of the study of unseen data."""
-    drawn = samples_of(key, SEED)[0]
-    return one_set(drawn.x, drawn.label)
+def unseen(key: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return samples and classes of a set of the study of unseen data."""
+    samples = samples_of(key, SEED)[0]
+    return samples.x, samples.label
 
 
-def planned() -> Iterator[tuple[str, str, Callable[[], list[Any]]]]:
-    """Yield what is measured: the kind, the name, and a function."""
+def planned() -> Iterator[tuple[str, str, int, Callable[[int], list[Any]]]]:
+    """Yield what is measured: the kind, the name, how many seeds, and a function of the seed."""
     for kind, named in KINDS.items():
-        for name, (draw, clusters) in named.items():
-            yield kind, name, lambda kind=kind, draw=draw, clusters=clusters: list(draws(kind, draw, clusters))
-    sets = {"wine": partial(shipped, "wine"), **TABLES, **IMAGES}
-    for name, make in sets.items():
-        yield "sets", name, lambda make=make: one_set(*make())
+        for name, of_kind in named.items():
+            yield kind, name, SEEDS, partial(drawn, *of_kind)
+    for name, make in {"wine": partial(shipped, "wine"), **TABLES, **IMAGES}.items():
+        yield "sets", name, 1, partial(one_set, make)
     for key in SETS:
-        yield "unseen", key, partial(unseen_set, key)
+        yield "unseen", key, 1, partial(one_set, partial(unseen, key))
+    for kind, named in KINDS.items():
+        for name, of_kind in named.items():
+            if kind not in ONCE:
+                yield kind, name, 2 * SEEDS, partial(drawn, *of_kind)
 
 
 def measure() -> None:
     """Measure what the file does not hold, and write it after each."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, dict[str, list[Any]]] = {}
     if GROUPS.exists():
         kept = json.loads(GROUPS.read_text())
-    for kind, name, measured in planned():
-        if name not in kept.setdefault(kind, {}):
-            kept[kind][name] = measured()
-            GROUPS.write_text(json.dumps(kept).replace('], "', '],\n"') + "\n")
-            print(kind, name, kept[kind][name], file=sys.stderr, flush=True)
+    for kind, name, count, of_seed in planned():
+        rows = kept.setdefault(kind, {}).setdefault(name, [])
+        if len(rows) < count:
+            rows += [of_seed(seed) for seed in range(len(rows), count)]
+            GROUPS.write_text(json.dumps(kept).replace(']], "', ']],\n"') + "\n")
+            print(kind, name, rows, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
