@@ -172,7 +172,7 @@ def features_to_cluster(
     if landmarks and 2 * placing > len(features.x):
         space = method_space(method, features)
         if method.settings.sites == "estimate":
-            space = less_offsets(space, landmarks, settings.choose.max_clusters, seed)
+            space = less_offsets(space, landmarks, settings.choose.min_clusters, seed)
         return space, space, partial(landmark_half, landmarks)
     projected = partial(project, least_points=method.settings.min_points)
     if encoded:
