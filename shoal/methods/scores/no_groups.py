@@ -40,8 +40,10 @@ GROUPS_GAIN = 3.0
 """Gain from which samples have groups. Noise has up to 1.1, iris and wine 6 to 8, digits 20."""
 NO_GROUPS_GAIN = 1.0
 """Gain below which there are none."""
-MOST_SKEWNESS = 3.0
+MOST_SKEWNESS = 3.5
 """Standard errors up to which samples count as symmetric, as random ones without groups are."""
+LEAST_SPREAD = 1e-4
+"""Deviation along an axis, as a share of that of all, below which it holds rounding errors."""
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 
@@ -120,9 +122,11 @@ def gains(
 
 
 def skewness(x: np.ndarray) -> float:
-    """Return by how many standard errors samples (n, d) are skewed along their first principal axis."""
-    along = principal_components(x, 1)[:, 0]
-    return float(abs(np.mean(along**3)) / max(along.std() ** 3, 1e-12) / np.sqrt(6 / len(x)))
+    """Return by how many standard errors samples (n, d) are skewed along the principal axis where they are most so."""
+    along = principal_components(x, x.shape[1])
+    along = along / max(along.std(), 1e-12)
+    along = along / np.maximum(along.std(0), LEAST_SPREAD)
+    return float(np.abs(np.mean(along**3, 0)).max() / np.sqrt(6 / len(x)))
 
 
 def shares_left(sets: Iterable[np.ndarray], clusters: int, rng: np.random.Generator) -> np.ndarray:
