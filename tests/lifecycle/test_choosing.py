@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
+from shoal.data.sets.synthetic import gaussian
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
@@ -178,6 +179,23 @@ def test_landmarks_are_placed_where_clients_hold_enough(
     told = run.lineage().clusters_chosen
     assert told is not None
     assert (told.clusters, told.features) == (3, "samples")
+
+
+@pytest.mark.long
+def test_by_landmarks_kinds_are_counted_and_not_the_offsets_of_sites(home: Path, small: Make) -> None:
+    x, _ = gaussian(6, 100, 10, 0)
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(x) + 0.8 * x.std(0) * rng.normal(size=(8, 10))[np.arange(600) // 80]
+    add_set(written(home, rows), "mine", places.store())
+    changes = {"data": {"name": "mine", "limit": None, "options": {}}, "partition": {"kind": "by_column"}, "rounds": 8}
+    numbers = []
+    for sites in ("estimate", "ignore"):
+        method = {"name": "fedkmeans", "landmarks": 40, "sites": sites}
+        settings = on_points(small, **changes, method=method, choose={"min_clusters": 3, "max_clusters": 8}, local={})
+        chosen = new_run(settings).lineage().clusters_chosen
+        assert chosen is not None
+        numbers.append(chosen.clusters)
+    assert numbers[0] == 6 != numbers[1]
 
 
 def written(folder: Path, x: np.ndarray) -> Path:

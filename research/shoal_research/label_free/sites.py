@@ -203,7 +203,7 @@ def numbers() -> None:
             order = np.argsort(site, kind="stable")
             space = torch.from_numpy(directions_of(x)[order])
             samples = ClientSamples(space, torch.from_numpy(site[order]), CLIENTS)
-            less = less_offsets(samples, LANDMARKS, Search().max_clusters, 0)
+            less = less_offsets(samples, LANDMARKS, Search().min_clusters, 0)
             found["classes"] = len(np.unique(y))
             found[case] = [number_of(part, 0, by_landmarks=True) for part in (samples, less)]
         kept["numbers"][name] = found

@@ -16,7 +16,6 @@ from shoal.methods.clustering.cluster_number import Clustering, compare_clusteri
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.landmark_number import landmark_half, placed_landmarks
-from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.methods.features.sampled_space import MAX_COLUMNS, method_space
 from shoal.methods.features.space import in_space
 from shoal.methods.scores.clustering import accuracy
@@ -35,22 +34,6 @@ def test_planted_clusters_are_counted(clusters: int) -> None:
     x, y = gaussian(clusters, 100, 10, 0)
     found = find_cluster_number(apart(x, uneven_owners(y, 5, 0)), QUICK, 0, collect=partial(landmark_half, 100))
     assert found.clusters == clusters
-
-
-@pytest.mark.long
-def test_kinds_are_counted_and_not_the_offsets_of_sites() -> None:
-    x, y = gaussian(6, 100, 10, 0)
-    rng = np.random.default_rng(0)
-    owner = rng.integers(0, 5, len(y))
-    offsets = x.std(0) * rng.normal(size=(5, x.shape[1]))
-    search = Search(max_clusters=10, repeats=2, starts=3)
-    alike, differing = apart(x, owner), apart(x + offsets[owner], owner)
-    assert less_offsets(alike, 120, 10, 0) is alike
-    numbers = [
-        find_cluster_number(samples, search, 0, collect=partial(landmark_half, 120)).clusters
-        for samples in (alike, differing, less_offsets(differing, 120, 10, 0))
-    ]
-    assert numbers[0] == numbers[2] == 6 != numbers[1]
 
 
 @pytest.mark.long
