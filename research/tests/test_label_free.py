@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.core.streams import Streams
-from shoal.methods.scores.no_groups import MOST_SKEWNESS, gain_over_no_groups
+from shoal.methods.scores.no_groups import gain_over_no_groups
 from shoal_research.label_free.calibrate import table_record
 from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.groups import judged
@@ -70,8 +70,7 @@ def test_no_noise_is_good_and_planted_groups_are() -> None:
 
 def test_a_kept_verdict_is_that_of_a_run() -> None:
     x = np.random.default_rng(0).random((100, 2))
-    found, skewed, word = judged(x, 2)
+    found, word = judged(x, 2)
     groups = gain_over_no_groups(x.astype(np.float32), 2, Streams(0).numpy("samples without groups"))
     assert groups.gain == pytest.approx(min(found), abs=0.01)
-    assert groups.symmetric == (skewed <= MOST_SKEWNESS)
     assert word != "good"

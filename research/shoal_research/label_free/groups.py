@@ -23,7 +23,7 @@ from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.baselines import STARTS, Comparison
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
-from shoal.methods.scores.no_groups import MAX_ROWS, MOST_SKEWNESS, Groups, gains, skewness
+from shoal.methods.scores.no_groups import MAX_ROWS, Groups, are_symmetric, gains
 from shoal.methods.scores.verdict import verdict_of
 from shoal.models.frozen import frozen_encoder
 from shoal_research.label_free.tables import GROUPS, tuning_figures, write_pages
@@ -101,6 +101,8 @@ KINDS: Mapping[str, Mapping[str, tuple[Draw, int]]] = {
         "a ball": (ball, 4),
         "exponential": (lambda rng: rng.exponential(size=(ROWS, 4)), 4),
         "lognormal": (lambda rng: np.exp(rng.normal(size=(ROWS, 4))), 3),
+        "beta of 1 and 4": (lambda rng: rng.beta(1, 4, size=(ROWS, 5)), 4),
+        "mixed exponentials": (lambda rng: rng.exponential(size=(ROWS, 4)) @ rng.normal(size=(4, 6)), 4),
         "a long Gaussian": (lambda rng: rng.normal(size=(ROWS, 8)) * np.geomspace(1, 4, 8), 5),
     },
     "a small group": {
@@ -125,7 +127,7 @@ def joint_space(images: np.ndarray) -> np.ndarray:
 
 
 def judged(x: np.ndarray, clusters: int, seed: int = 0) -> list[Any]:
-    """Return gains over nulls, skewness and word of K-means on rows (n, d) or images, as a run judges them."""
+    """Return gains over nulls and word of K-means on rows (n, d) or images, as a run judges them."""
     if len(x) > MAX_ROWS:
         x = x[np.sort(np.random.default_rng(0).permutation(len(x))[:MAX_ROWS])]
     space = "joint"
@@ -137,10 +139,9 @@ def judged(x: np.ndarray, clusters: int, seed: int = 0) -> list[Any]:
     agreement = neighbour_agreement(cluster, nearest_samples(z))
     rng = Streams(seed).numpy("samples without groups")
     large, count, found = gains(z.astype(np.float64), clusters, rng)
-    skewed = skewness(large)
-    groups = Groups(min(found, default=None), count, len(large), skewed <= MOST_SKEWNESS)
+    groups = Groups(min(found, default=None), count, len(large), are_symmetric(large))
     word = verdict_of(Comparison(len(z), space, agreement, {space: agreement}, groups=groups)).word
-    return [np.round(found, DIGITS).tolist(), round(skewed, DIGITS), word]
+    return [np.round(found, DIGITS).tolist(), word]
 
 
 def drawn(draw: Draw, clusters: int, seed: int) -> list[Any]:

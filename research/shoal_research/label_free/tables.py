@@ -88,8 +88,8 @@ def verdicts_table(figures: Mapping[str, Any]) -> str:
     for kind, named in figures["groups"].items():
         if kind not in ONE_BY_ONE:
             rows = [row for rows in named.values() for row in rows]
-            counted = Counter(word for _, _, word in rows)
-            highest = max(min(gains, default=-np.inf) for gains, _, _ in rows)
+            counted = Counter(word for _, word in rows)
+            highest = max(min(gains, default=-np.inf) for gains, _ in rows)
             words = [str(counted[word]) for word in ("good", "doubtful", "chance")]
             body.append([f"{kind}: {'; '.join(named)}", str(len(rows)), *words, f"{highest:.1f}"])
     return markdown_table(["samples", "draws", "good", "doubtful", "chance", "highest gain"], body)
@@ -99,10 +99,10 @@ def sets_table(figures: Mapping[str, Any]) -> str:
     """Return the gain over each null, and the word, of the tuning sets and the unseen ones."""
     body = []
     for kind in ONE_BY_ONE:
-        for name, [(gains, _, word)] in figures["groups"][kind].items():
-            said = [f"{gain:.1f}" for gain in gains] + ["-"] * (3 - len(gains))
+        for name, [(gains, word)] in figures["groups"][kind].items():
+            said = [f"{gain:.1f}" for gain in gains] + ["-"] * (4 - len(gains))
             body.append([name if kind == "sets" else f"unseen: {name}", *said, word])
-    return markdown_table(["set", "gain over one Gaussian", "columns", "axes", "word"], body)
+    return markdown_table(["set", "gain over a Gaussian", "columns", "axes", "skewed columns", "word"], body)
 
 
 def tuning_figures() -> dict[str, Any]:

@@ -3,8 +3,9 @@
 K-means lowers the sum of squared distances of any samples. How much more than that of samples without groups tells
 whether there are some: one Gaussian of the same covariance (SigClust, Liu et al. 2008), independent columns of the same
 means and variances, and independent principal axes (the two uniform boxes of the gap statistic, Tibshirani et al.
-2001). All draws need means and covariances of the samples alone. Uniform noise has a lower sum than a Gaussian, and a
-Gaussian a lower one than some boxes, so that the smallest of the three gains counts.
+2001). Where samples are skewed, the Gaussian is as skewed along its principal axes, and once more along columns. All
+draws need the moments of the samples alone, up to the third. Each of them is the one that some noise looks like, so
+that the smallest of the four gains counts.
 
 Symbols in shapes: n samples, d columns, c clusters.
 """
@@ -43,7 +44,9 @@ NO_GROUPS_GAIN = 1.0
 MOST_SKEWNESS = 3.5
 """Standard errors up to which samples count as symmetric, as random ones without groups are."""
 LEAST_SPREAD = 1e-4
-"""Deviation along an axis, as a share of that of all, below which it holds rounding errors."""
+"""Share of the largest deviation along an axis below which another holds rounding errors."""
+LEAST_SKEWNESS = 1e-3
+"""Skewness below which draws are Gaussian."""
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 
@@ -83,7 +86,7 @@ def gain_over_no_groups(
         widths: numbers of columns that code one measurement each, which has one of them set; none: each column is one.
     """
     large, clusters, found = gains(x.astype(np.float64), clusters, rng, widths)
-    return Groups(min(found, default=None), clusters, len(large), skewness(large) <= MOST_SKEWNESS)
+    return Groups(min(found, default=None), clusters, len(large), are_symmetric(large))
 
 
 def gains(
@@ -113,7 +116,7 @@ def gains(
     found: list[float] = []
     columns = np.eye(x.shape[1])
     principal = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))[1]
-    for axes, uniform in ((principal, False), (columns, True), (principal, True)):
+    for axes, uniform in ((principal, False), (columns, True), (principal, True), (columns, False)):
         if not found or found[-1] >= NO_GROUPS_GAIN:
             draw = without_groups(x, axes, widths, uniform=uniform)
             random = shares_left((draw(rng) for _ in range(DRAWS)), clusters, rng)
@@ -121,12 +124,17 @@ def gains(
     return x, clusters, found
 
 
-def skewness(x: np.ndarray) -> float:
-    """Return by how many standard errors samples (n, d) are skewed along the principal axis where they are most so."""
-    along = principal_components(x, x.shape[1])
-    along = along / max(along.std(), 1e-12)
-    along = along / np.maximum(along.std(0), LEAST_SPREAD)
-    return float(np.abs(np.mean(along**3, 0)).max() / np.sqrt(6 / len(x)))
+def are_symmetric(x: np.ndarray) -> bool:
+    """Return whether samples (n, d) are skewed along no principal axis."""
+    skewed = skewness(principal_components(x, x.shape[1]))
+    return bool(np.abs(skewed).max() <= MOST_SKEWNESS * np.sqrt(6 / len(x)))
+
+
+def skewness(along: np.ndarray) -> np.ndarray:
+    """Return the skewness of each column of centred numbers (n, d), 0 of those that hold rounding errors, (d,)."""
+    spread = along.std(0)
+    cubes = np.mean((along / np.maximum(spread, LEAST_SPREAD * spread.max(initial=1e-300))) ** 3, 0)
+    return np.asarray(cubes)
 
 
 def shares_left(sets: Iterable[np.ndarray], clusters: int, rng: np.random.Generator) -> np.ndarray:
@@ -160,16 +168,20 @@ def without_groups(x: np.ndarray, axes: np.ndarray, widths: Sequence[int], *, un
         x: (n, d).
         axes: orthonormal columns (d, d).
         widths: see `gain_over_no_groups`.
-        uniform: whether draws are uniform; else they are Gaussian.
+        uniform: whether draws are uniform; else they are gamma distributed, as skewed as the samples: Gaussian if these
+            are symmetric.
     """
     mean = x.mean(0)
-    root = ((x - mean) @ axes).std(0)[:, None] * axes.T
+    along = (x - mean) @ axes
+    root = along.std(0)[:, None] * axes.T
+    skewed = skewness(along)
+    shape = 4 / np.maximum(skewed**2, LEAST_SKEWNESS**2)
     groups = np.split(np.arange(x.shape[1]), np.cumsum(widths or np.ones(x.shape[1], int))[:-1])
     low, high = x.min(0), x.max(0)
     levels = [levels_of(column) for column in x.T]
 
     def draw(rng: np.random.Generator) -> np.ndarray:
-        y = rng.normal(size=x.shape)
+        y = np.sign(skewed) * (rng.gamma(shape, size=x.shape) - shape) / np.sqrt(shape)
         if uniform:
             y = rng.uniform(-np.sqrt(3), np.sqrt(3), x.shape)
         y = y @ root + mean
