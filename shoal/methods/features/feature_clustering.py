@@ -64,7 +64,7 @@ from shoal.methods.features.components import (
     principal_components,
     with_answer,
 )
-from shoal.methods.features.landmark_offsets import half_offset, mean_if_sites_differ
+from shoal.methods.features.landmark_offsets import half_offset, offsets_if_sites_differ
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
 from shoal.methods.features.private_sums import (
     BINS,
@@ -705,14 +705,12 @@ class FeatureClustering(Method):
         """
         model = server.model
         if self.settings.sites == "estimate":
-            clusters = self.context.clusters
             sent = [(x[n > 0], n[n > 0] / len(n)) for x, n in zip(local, counts, strict=True)]
             rng = Streams(self.context.seed).numpy("offsets of sites")
-            mean = mean_if_sites_differ([pair for pair in sent if len(pair[1])], clusters, rng)
-            if mean is not None:
-                model = {**model, OFFSET_MEAN: mean}
-                offsets = [half_offset(n @ x / n.sum().clamp_min(1), mean, float(n.sum()), clusters) for x, n in sent]
-                local = [centres - offset for centres, offset in zip(local, offsets, strict=True)]
+            offsets = offsets_if_sites_differ(sent, self.context.clusters, rng)
+            if offsets is not None:
+                model = {**model, OFFSET_MEAN: offsets[0]}
+                local = [centres - offset for centres, offset in zip(local, offsets[1], strict=True)]
         return server.next({**model, LANDMARKS: self.landmarks(torch.cat(list(local), 1), torch.cat(list(counts), 1))})
 
     def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:

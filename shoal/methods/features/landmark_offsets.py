@@ -32,24 +32,29 @@ they cost 1.00 or more where sites are alike, whatever kinds they hold, and .57 
 more than this moves no clusters (research/docs/representations.md)."""
 
 
-def mean_if_sites_differ(
+def offsets_if_sites_differ(
     sent: Sequence[tuple[Tensor, Tensor]], clusters: int, rng: np.random.Generator
-) -> Tensor | None:
-    """Return the federation's mean (k,), from which sites find their offsets; None where they are alike.
+) -> tuple[Tensor, Tensor] | None:
+    """Return the federation's mean (k,), from which sites find their offsets, and these (m, k); None of sites alike.
 
     Args:
-        sent: by client, its local centres (l, k), and the samples behind each, (l,).
+        sent: by each of m clients, its local centres (l, k), and the samples behind each, (l,).
         clusters: c.
         rng: draws the starts of K-means.
     """
-    if len(sent) < 2:
+    told = [pair for pair in sent if len(pair[1])]
+    if len(told) < 2:
         return None
-    mean, begun = beginnings(sent, clusters)
+    mean, begun = beginnings(told, clusters)
     if len(begun) == 1 or len(begun[0][1]) < clusters:
         return None
-    local = [centres for centres, _ in sent]
+    local = [centres for centres, _ in told]
     costs = [cost_of(local, moved, clusters, share, mean, rng) for share, moved in begun]
-    return mean if min(costs) <= MOST_COST * costs[0] else None
+    if min(costs) > MOST_COST * costs[0]:
+        return None
+    return mean, torch.stack(
+        [half_offset(n @ x / n.sum().clamp_min(1), mean, float(n.sum()), clusters) for x, n in sent]
+    )
 
 
 def less_offsets(samples: ClientSamples, landmarks: int, clusters: int, seed: int) -> ClientSamples:
@@ -62,13 +67,12 @@ def less_offsets(samples: ClientSamples, landmarks: int, clusters: int, seed: in
         seed: of local centres and of the starts.
     """
     search = Search(max_clusters=landmarks)
-    apart = [samples.some(samples.client == client) for client in range(samples.clients)]
-    sent = [local_starts(part, search, seed, "offsets of sites") for part in apart]
-    rng = Streams(seed).numpy("offsets of sites")
-    mean = mean_if_sites_differ([pair for pair in sent if len(pair[1])], clusters, rng)
-    if mean is None:
+    parts = [samples.some(samples.client == client) for client in range(samples.clients)]
+    sent = [local_starts(part, search, seed, "offsets of sites") for part in parts]
+    offsets = offsets_if_sites_differ(sent, clusters, Streams(seed).numpy("offsets of sites"))
+    if offsets is None:
         return samples
-    return samples._replace(x=torch.cat([x - half_offset(x.mean(0), mean, len(x), clusters) for x, _, _ in apart]))
+    return samples._replace(x=samples.x - offsets[1][samples.client])
 
 
 def cost_of(
