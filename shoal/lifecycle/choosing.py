@@ -105,7 +105,8 @@ def check_groups(samples: ClientSamples, clusters: int, widths: tuple[int, ...],
     """Refuse samples in which K-means finds no more than in random ones without groups.
 
     By landmarks there may be groups that K-means does not see: then the agreement of halves is asked before. Images are
-    never refused: their groups may not show in this space, and the verdict says so.
+    never refused: their groups may not show in this space, and the verdict says so. Nor are skewed samples, which may
+    hold a small group beside a large one.
 
     Args:
         samples: of all clients, whose sums and products the random ones need.
@@ -119,7 +120,7 @@ def check_groups(samples: ClientSamples, clusters: int, widths: tuple[int, ...],
     groups = gain_over_no_groups(
         samples.x.numpy(), clusters, Streams(seed).numpy("samples without groups"), widths=widths
     )
-    if not groups.clear:
+    if groups.symmetric and not groups.clear:
         gain = "clusters too small to tell" if groups.gain is None else f"{groups.gain:.1f} standard deviations more"
         raise MethodError(
             f"no clusters: K-means finds in these samples {gain} than in random ones without groups, expected "

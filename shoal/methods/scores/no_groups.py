@@ -43,8 +43,8 @@ NO_GROUPS_GAIN = 1.0
 """Gain below which there are none."""
 MOST_SKEWNESS = 3.5
 """Standard errors up to which samples count as symmetric, as random ones without groups are."""
-LEAST_SPREAD = 1e-4
-"""Share of the largest deviation along an axis below which another holds rounding errors."""
+LEAST_SPREAD = 0.01
+"""Share of the largest deviation along an axis below which K-means hardly sees another."""
 LEAST_SKEWNESS = 1e-3
 """Skewness below which draws are Gaussian."""
 
@@ -131,7 +131,7 @@ def are_symmetric(x: np.ndarray) -> bool:
 
 
 def skewness(along: np.ndarray) -> np.ndarray:
-    """Return the skewness of each column of centred numbers (n, d), 0 of those that hold rounding errors, (d,)."""
+    """Return the skewness of each column of centred numbers (n, d), about 0 of those that hardly vary, (d,)."""
     spread = along.std(0)
     cubes = np.mean((along / np.maximum(spread, LEAST_SPREAD * spread.max(initial=1e-300))) ** 3, 0)
     return np.asarray(cubes)
