@@ -99,7 +99,7 @@ def sets_table(figures: Mapping[str, Any]) -> str:
     """Return the gain over each null, and the word, of the tuning sets and the unseen ones."""
     body = []
     for kind in ONE_BY_ONE:
-        for name, [(gains, word)] in figures["groups"][kind].items():
+        for name, [(gains, word)] in figures["groups"].get(kind, {}).items():
             said = [f"{gain:.1f}" for gain in gains] + ["-"] * (4 - len(gains))
             body.append([name if kind == "sets" else f"unseen: {name}", *said, word])
     return markdown_table(["set", "gain over a Gaussian", "columns", "axes", "skewed columns", "word"], body)
