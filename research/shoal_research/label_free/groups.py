@@ -103,6 +103,8 @@ KINDS: Mapping[str, Mapping[str, tuple[Draw, int]]] = {
         "lognormal": (lambda rng: np.exp(rng.normal(size=(ROWS, 4))), 3),
         "beta of 1 and 4": (lambda rng: rng.beta(1, 4, size=(ROWS, 5)), 4),
         "mixed exponentials": (lambda rng: rng.exponential(size=(ROWS, 4)) @ rng.normal(size=(4, 6)), 4),
+        "half-normal": (lambda rng: abs(rng.normal(size=(ROWS, 4))), 4),
+        "a triangle": (lambda rng: rng.dirichlet(np.ones(3), ROWS), 3),
         "a long Gaussian": (lambda rng: rng.normal(size=(ROWS, 8)) * np.geomspace(1, 4, 8), 5),
     },
     "a small group": {

@@ -136,7 +136,7 @@ def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkey
     facts = cluster_facts(digits_run)
     doubted = replace(run_result(digits_run), verdict=Verdict("chance", ""))
     steps = []
-    for gain in (2.9, 3.0):
+    for gain in (3.9, 4.0):
         beside = replace(facts.comparison, groups=Groups(gain, 10, 300))
         monkeypatch.setattr(next_steps, "cluster_facts", lambda run, beside=beside: replace(facts, comparison=beside))
         steps.append(next_step(digits_run, doubted))
