@@ -74,6 +74,8 @@ OF_COLUMNS = (MEAN, SCALE, PROJECTION)
 class FeatureClustering(CentreClustering):
     """A federated clustering of vectors, round by round."""
 
+    totals = True
+
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
         super().__init__(settings, context)
         self.steps: dict[str, ClusteringStep] = {
