@@ -26,6 +26,7 @@ from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 from shoal.methods.scores.no_groups import MAX_ROWS, Groups, are_symmetric, gains
 from shoal.methods.scores.verdict import verdict_of
 from shoal.models.frozen import frozen_encoder
+from shoal_research.label_free.drawn_images import Set
 from shoal_research.label_free.tables import GROUPS, tuning_figures, write_pages
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES, shipped
 from shoal_research.unseen.sets import SEED, SETS, samples_of
@@ -151,13 +152,13 @@ def drawn(draw: Draw, clusters: int, seed: int) -> list[Any]:
     return judged(draw(np.random.default_rng(seed)), clusters, seed)
 
 
-def one_set(make: Callable[[], tuple[np.ndarray, np.ndarray]], seed: int) -> list[Any]:
+def one_set(make: Callable[[], Set], seed: int) -> list[Any]:
     """Return what `judged` returns for a set with classes."""
     x, y = make()
     return judged(x, len(np.unique(y)), seed)
 
 
-def unseen(key: str) -> tuple[np.ndarray, np.ndarray]:
+def unseen(key: str) -> Set:
     """Return samples and classes of a set of the study of unseen data."""
     samples = samples_of(key, SEED)[0]
     return samples.x, samples.label
@@ -168,7 +169,8 @@ def planned() -> Iterator[tuple[str, str, int, Callable[[int], list[Any]]]]:
     for kind, named in KINDS.items():
         for name, of_kind in named.items():
             yield kind, name, SEEDS, partial(drawn, *of_kind)
-    for name, make in {"wine": partial(shipped, "wine"), **TABLES, **IMAGES}.items():
+    sets: Mapping[str, Callable[[], Set]] = {"wine": partial(shipped, "wine"), **TABLES, **IMAGES}
+    for name, make in sets.items():
         yield "sets", name, 1, partial(one_set, make)
     for key in SETS:
         yield "unseen", key, 1, partial(one_set, partial(unseen, key))

@@ -181,7 +181,7 @@ def without_groups(x: np.ndarray, axes: np.ndarray, widths: Sequence[int], *, un
     levels = [levels_of(column) for column in x.T]
 
     def draw(rng: np.random.Generator) -> np.ndarray:
-        y = np.sign(skewed) * (rng.gamma(shape, size=x.shape) - shape) / np.sqrt(shape)
+        y: np.ndarray = np.sign(skewed) * (rng.gamma(shape, size=x.shape) - shape) / np.sqrt(shape)
         if uniform:
             y = rng.uniform(-np.sqrt(3), np.sqrt(3), x.shape)
         y = y @ root + mean
