@@ -69,7 +69,10 @@ def test_no_noise_is_good_and_planted_groups_are() -> None:
     assert {name for name in tables if kept["sets"][name][0][-1] != "good"} == DOUBTFUL
     assert not words.pop("sets")["chance"]
     words.pop("unseen", None)
-    assert not any(counted["good"] for counted in words.values())
+    good = {
+        name for named in map(kept.get, words) for name, rows in named.items() if any(row[-1] == "good" for row in rows)
+    }
+    assert good == {"a triangle"}, "K-means takes its corners for groups (research/docs/representations.md)"
     assert not words["a small group"]["chance"]
 
 
