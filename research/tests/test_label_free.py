@@ -35,7 +35,8 @@ def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
     reached = images_reached(tuning_figures()) + tables_reached(tuning_figures())
     assert len(reached) >= 30
     assert reached.count(False) <= 2
-    assert sum(each["ratio"] >= 8 for kind in tuning_figures().values() for each in kind.values()) >= 10
+    sets = [figures for kind, named in tuning_figures().items() if kind != "groups" for figures in named.values()]
+    assert sum(figures["ratio"] >= 8 for figures in sets) >= 10
 
 
 def test_a_set_is_measured_as_the_rules_need_it() -> None:
