@@ -71,19 +71,18 @@ def read_images(
         wanted: height and width.
         resize: whether those of another size are brought to it, bilinear with antialiasing.
     """
-    pictures: list[Picture] = []
-    rejected: list[Rejected] = []
+    pictures = []
+    rejected = []
     for name in names:
         try:
-            decoded = decode_with_changes(root / name)
+            pixels, changes = decode_with_changes(root / name)
         except Unusable as error:
             rejected.append(Rejected(name, str(error), error.kind))
             continue
-        height, width = decoded.pixels.shape[:2]
-        pixels = decoded.pixels
+        height, width = pixels.shape[:2]
         if (height, width) != wanted:
             pixels = resized_pixels(pixels, wanted) if resize else np.empty((0, 0), dtype=np.uint8)
-        pictures.append(Picture(name, pixels, (height, width), decoded.changes))
+        pictures.append(Picture(name, pixels, (height, width), changes))
     return pictures, rejected
 
 

@@ -35,9 +35,9 @@ def compare(
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.comparison import check_different, why_not_comparable
     from shoal.review.results.number_names import name_of
     from shoal.review.results.result import run_result
+    from shoal.review.results.runs import check_different, why_not_comparable
 
     if not names:
         raise ShoalError("nothing to compare: name runs")

@@ -103,7 +103,7 @@ def show(
 def _show_advice(name: str, classes: int | None) -> None:
     """Print which method fits a set, and the command that runs it."""
     from shoal.engine.settings.run_settings import load_settings
-    from shoal.lifecycle.advice import advise
+    from shoal.lifecycle.preparing import advise
 
     # Advice needs no number of clusters: it is left open.
     say(advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"])).reason)

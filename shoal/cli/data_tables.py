@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.console import frame_table, out, say, table_of
-from shoal.data.intake.table_origin import known_tables
+from shoal.core.errors import first_of
+from shoal.data.intake.client_table import known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
@@ -20,7 +21,6 @@ from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, printable
 from shoal.data.sets.prepare import damaged_sets, is_built_in, prepared_sets, resolve
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, is_stale
 

@@ -23,6 +23,7 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
 from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
 from shoal.data.intake.images import Rejected
+from shoal.data.intake.tables import SUFFIXES
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
@@ -31,10 +32,10 @@ from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
 from shoal.lifecycle.taking_in import update_from_dvc
-from shoal.review.mlflow_log.assignments import log_assignment
+from shoal.review.mlflow_log.parent import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
-from shoal.review.served.predict import TABLE_FILES, Predicted, Predictor, predict, predicted_sheet, write_table
+from shoal.review.served.predict import Predicted, Predictor, no_samples, predict, predicted_sheet, write_table
 from shoal.review.served.promotion import champion_with_version
 
 TABLE = "clusters.csv"
@@ -181,10 +182,7 @@ def damage_error(batch: Path, why: str) -> AssignError:
 
 def known_files(folder: Path) -> dict[str, FileFacts]:
     """Return the newest facts of every file that was assigned or left out before."""
-    known: dict[str, FileFacts] = {}
-    for batch in batches(folder):
-        known |= read_batch(batch).files
-    return known
+    return {name: facts for batch in batches(folder) for name, facts in read_batch(batch).files.items()}
 
 
 def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]:
@@ -197,7 +195,7 @@ def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]
         names = find_images(watch, intake)
     else:
         below = files_below(watch, intake)
-        names = [name for name in below if name.lower().endswith(TABLE_FILES) or is_array_file(watch / name)]
+        names = [name for name in below if name.lower().endswith(SUFFIXES) or is_array_file(watch / name)]
     for reason, left_out in intake.left_out.items():
         if reason.startswith(CANNOT_BE_LISTED):
             unreadable.extend(f"{name}: {reason}" for name in left_out)
@@ -245,14 +243,14 @@ def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str
     """Return the clusters of new files, images unless `on_odd` is None; those that cannot be used are listed."""
     if on_odd is not None:
         return predict(run, watch, on_odd, only=set(names))
-    tables = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
+    tables = []
     skipped = []
     for name in names:
         try:
             tables.append(predict(run, watch / name).table.assign(file=name))
         except DataError as error:
             skipped.append(Rejected(name, str(error)))
-    return Predicted(pd.concat(tables[1:] or tables, ignore_index=True), skipped)
+    return Predicted(pd.concat(tables or [no_samples()], ignore_index=True), skipped)
 
 
 def with_cluster_id(table: pd.DataFrame) -> pd.DataFrame:

@@ -105,7 +105,7 @@ class SiteLog:
     def compared(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the lines and the end that they have; errors as of `entries`."""
         known = self.known_end()
-        lines: list[bytes] = []
+        lines = []
         if self.path.exists():
             lines = self.path.read_bytes().splitlines(keepends=True)
         entries = []

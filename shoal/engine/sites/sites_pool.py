@@ -7,6 +7,7 @@ the run's folder as if a worker here had written it. Of a private memory only ro
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -24,6 +25,8 @@ from shoal.core.errors import FailureCause
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.sets.by_client import OWNER
 from shoal.data.sets.prepared import read_manifest
+from shoal.engine.cluster.dask_pool import dask_pool
+from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -38,7 +41,10 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
+from shoal.engine.settings import places
+from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.sites.frames import (
     ClientAtSite,
     Files,
@@ -49,6 +55,8 @@ from shoal.engine.sites.frames import (
     digest,
     named,
 )
+from shoal.engine.sites.server import ServerTransport
+from shoal.engine.sites.study import open_study
 from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
@@ -68,6 +76,7 @@ from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.methods.scores.baselines import Comparison
 
 OF_THE_LEAD = ("tracking", "workers", "checkpoint")
@@ -180,7 +189,7 @@ class SitesPool:
 
     def train(self, site: str, facts: RunFacts, request: Train) -> Trained:
         """Have a site train clients of its own, and keep their answers in the run's folder."""
-        files: dict[str, bytes] = {}
+        files = {}
         for client in request.clients:
             for path in client.message:
                 if client.sha256[path] not in files:
@@ -189,7 +198,7 @@ class SitesPool:
         texts = {} if request.plan is None else {"plan": json.dumps(asdict(request.plan))}
         call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=texts)
         told, back = ask_site(self._transport, site, call, files)
-        results: dict[int, FinishedWork | Failed] = {}
+        results = {}
         for client in request.clients:
             results[client.client] = self.result(site, request, client.client, told.get(str(client.client)), back)
         return Trained(results)
@@ -280,3 +289,25 @@ def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
 def memory_stub(site: str, round: int, sha256: str) -> bytes:
     """Return the file that stands here for a private memory, which its site keeps."""
     return tensor_bytes({}, {"site": site, "round": round, "sha256": sha256})
+
+
+@contextlib.contextmanager
+def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
+    """Yield the pool that the settings describe, and close it at the end.
+
+    Args:
+        workers: of the run's settings.
+        device: cpu or cuda, as resolved.
+
+    Raises:
+        SettingsError: Dask is not installed, or its scheduler cannot be reached. ShoalError: no study is led from here.
+    """
+    with contextlib.ExitStack() as stack:
+        if workers.runner == "local":
+            count = resolve_slots(workers.slots, device)
+            yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
+            return
+        if workers.runner == "sites":
+            yield SitesPool(ServerTransport(open_study(places.home()), resolve_timeout(workers, device)))
+            return
+        yield stack.enter_context(dask_pool(workers, device))

@@ -16,7 +16,7 @@ from PIL import Image
 from shoal.core.errors import DataError
 from shoal.data.intake.image_decoding import decode
 from shoal.data.sets.prepared import DTYPES, DataSpec
-from shoal.review.results.site_offsets import CLIENT
+from shoal.review.results.served_method import CLIENT
 
 COLUMN = "image"
 """The column, or key, with one image a row."""

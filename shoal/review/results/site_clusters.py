@@ -13,13 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from shoal.core.records import record_to_json
 from shoal.core.streams import Streams
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.messages.wire import Assign, AssignedAtSite, Call, Failed
 from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.engine.store.checkpoint import load_index, load_manifest
-from shoal.engine.store.codec import write_sealed
 from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -29,7 +27,7 @@ from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
-from shoal.review.results.clusters import FACTS, ClusterFacts, cluster_facts, clustered_data, verdict_on
+from shoal.review.results.clusters import cluster_facts, clustered_data, write_facts
 from shoal.review.results.summary import size
 
 Baseline = Callable[[int], tuple[str, Comparison] | None]
@@ -72,27 +70,21 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     if common and (counts != WITHHELD).all():
         quality |= size_shares(counts.sum(0))
         dependence = dependence_of_counts(run, list(sites.values()), answers)
-    if dependence is not None:
-        quality["site_nmi"] = dependence.nmi
     if comparison is not None:
         numbers = comparison.numbers.items()
         quality |= {name if name.endswith(BY_CLIENT) else name + BY_SITE: value for name, value in numbers}
-    status = run.status()
-    assert status.weights_sha256 is not None, "the run is finished"
-    facts = ClusterFacts(
+    write_facts(
+        run,
+        quality,
+        comparison,
+        dependence,
         round=round,
-        weights_sha256=status.weights_sha256,
         clusters=answers[0].clusters,
         confidence="probability",
-        quality={name: value for name, value in quality.items() if value is not None},
         data=clustered_data(open_prepared(run.folder_of("data"))),
         files={},
-        comparison=comparison,
-        sites=dependence,
-        verdict=verdict_on(run, comparison, dependence),
         by_site={site: shown_counts(answer.counts) for site, answer in zip(sites, answers, strict=True)},
     )
-    write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
 
 
 def beside(comparison: Comparison, space: str, baseline: Comparison) -> Comparison:

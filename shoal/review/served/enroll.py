@@ -152,7 +152,7 @@ def enroll(run: RunFolder, client: Client, out: Path | None = None) -> Enrolment
     tree = state.tree
     vectors = method.vectors()
     network = method.network()
-    path: list[Step] = []
+    path = []
     node = 0
     while True:
         weights = server.model[f"node/{node}"]
