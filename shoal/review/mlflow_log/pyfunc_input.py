@@ -14,7 +14,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.image_decoding import decode
+from shoal.data.intake.images import decode
 from shoal.data.sets.prepared import DTYPES, DataSpec
 from shoal.review.results.served_method import CLIENT
 

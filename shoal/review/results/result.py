@@ -66,9 +66,6 @@ def run_result(run: RunFolder) -> RunResult:
         sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
         seconds = round(float(rounds["seconds_round"].sum()), 3)
     facts = cluster_facts(run)
-    verdict = None
-    if facts is not None:
-        verdict = facts.verdict
     return RunResult(
         run=str(run.path),
         status=status.state,
@@ -79,7 +76,7 @@ def run_result(run: RunFolder) -> RunResult:
         seconds=seconds,
         mlflow_run=status.tracking.mlflow_run,
         weights_sha256=status.weights_sha256,
-        verdict=verdict,
+        verdict=facts.verdict if facts else None,
     )
 
 
