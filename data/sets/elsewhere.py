@@ -25,8 +25,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, shown
 from shoal.data.sets.by_client import FOLDER, OWNER, file_sha256
-from shoal.data.sets.prepared import Manifest, Prepared, new_set, write_manifest
-from shoal.data.sets.remedy import EMBEDDED, SITES
+from shoal.data.sets.prepared import EMBEDDED, SITES, Manifest, Prepared, new_set, write_manifest
 
 COLUMNS = "features"
 CODING = "coding"

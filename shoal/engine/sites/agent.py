@@ -50,6 +50,7 @@ from shoal.engine.sites.frames import (
     Files,
     SiteAnswer,
     SiteCall,
+    SiteRefusal,
     array_bytes,
     arrays_of,
     digest,
@@ -61,7 +62,6 @@ from shoal.engine.sites.frames import (
 from shoal.engine.sites.own_rules import Rules
 from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.study import keys_of, serving
-from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (

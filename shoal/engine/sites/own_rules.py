@@ -24,10 +24,9 @@ from shoal.engine.messages.masks import public_key, secret_key
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger, total
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.frames import SiteCall, plan_of
+from shoal.engine.sites.frames import SiteCall, SiteRefusal, plan_of
 from shoal.engine.sites.log import SiteLog
 from shoal.engine.sites.policy import Asked, Policy, forbidden, forbidden_of_run, forbidden_of_sum, read_policy
-from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
 DELTA = 1e-5
