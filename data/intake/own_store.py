@@ -125,7 +125,10 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
         _note_new_names(batch.intake, about, clients, class_names)
         parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
         source = f"{about.source}; then {source}"
-        licence = _both_licences(about.licence, licence)
+        if licence in (about.licence, "not stated"):
+            licence = about.licence
+        else:
+            licence = f"{about.licence}; then {licence}"
         extra = _grown(about, extra)
     manifest = Manifest(
         name=name,
@@ -183,12 +186,6 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     """Return the samples of a batch that are chosen, bool (n,)."""
     rows = np.flatnonzero(chosen)
     return Part(Selected(batch.x, rows), None if y is None else y[rows], owner[rows], [batch.file[k] for k in rows])
-
-
-def _both_licences(old: str, new: str) -> str:
-    if new in (old, "not stated"):
-        return old
-    return f"{old}; then {new}"
 
 
 def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:

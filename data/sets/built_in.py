@@ -156,18 +156,9 @@ def load_ag_news(request: Request) -> Loaded:
     return Loaded(parts, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
 
 
-def load_gaussian(request: Request) -> Loaded:
-    """Draw blobs of unit variance around distinct corners of a cube of side 5."""
-    return _drawn(synthetic.gaussian, request.options, "drawn: centres 5 * Bernoulli(0.5), unit variance")
-
-
-def load_subspace(request: Request) -> Loaded:
-    """Draw points of random linear subspaces."""
-    return _drawn(synthetic.subspace, request.options, "drawn: random orthonormal bases, N(0, 1) coefficients")
-
-
-def _drawn(draw: Callable[..., tuple[np.ndarray, np.ndarray]], options: Mapping[str, int], source: str) -> Loaded:
+def load_drawn(request: Request, *, draw: Callable[..., tuple[np.ndarray, np.ndarray]], source: str) -> Loaded:
     """Draw the training part, and the test part if it has any points."""
+    options = request.options
     counts = {"train": options["samples"], "test": options["test"]}
     about = {name: value for name, value in options.items() if name not in ("samples", "test")}
     parts = {part: draw(samples=count, part=part, **about) for part, count in counts.items() if count}
@@ -262,7 +253,7 @@ SETS: dict[str, DataSet] = {
             "vector",
             "none needed: drawn",
             "blobs of unit variance around distinct corners of a cube of side 5",
-            load_gaussian,
+            partial(load_drawn, draw=synthetic.gaussian, source="drawn: centres 5 * Bernoulli(0.5), unit variance"),
             _SYNTHETIC,
         ),
         DataSet(
@@ -270,7 +261,9 @@ SETS: dict[str, DataSet] = {
             "vector",
             "none needed: drawn",
             "points of random linear subspaces",
-            load_subspace,
+            partial(
+                load_drawn, draw=synthetic.subspace, source="drawn: random orthonormal bases, N(0, 1) coefficients"
+            ),
             {**_SYNTHETIC, "rank": 16},
         ),
     )

@@ -360,16 +360,11 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
     return opened
 
 
-def is_here(manifest: Manifest, folder: Path, path: Path) -> bool:
-    """Return whether a client's file belongs here: any does, unless the set lies at sites."""
-    return SITES not in manifest.extra or path.relative_to(folder).as_posix() in manifest.files
-
-
 def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dict[str, SampleArray | None]:
     """Return the arrays of a set that is stored by client; no client's file is opened."""
 
     def open_array(path: Path) -> np.ndarray:
-        if not is_here(manifest, folder, path):
+        if SITES in manifest.extra and path.relative_to(folder).as_posix() not in manifest.files:
             raise DataError(
                 f"samples of {manifest.name!r} lie at its sites ({', '.join(manifest.extra[SITES])}), not here"
             )
@@ -444,30 +439,22 @@ def writing(folder: Path) -> Iterator[None]:
     Raises:
         DataError: the store cannot be written.
     """
+    # Beside the set git and DVC would see the lock.
+    lock = folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(locked(lock_of(folder), f"data set {folder.name!r}"))
+            stack.enter_context(locked(lock, f"data set {folder.name!r}"))
         except OSError as error:
             raise DataError(f"the data set could not be written to {folder}: {short_text(error)}") from error
         restore(folder)
         try:
             yield
         finally:
-            remove_leftovers(folder)
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove the leftovers of killed processes beside an existing set."""
-    if folder.exists():
-        for left in leftovers(folder):
-            shutil.rmtree(left, ignore_errors=True)
-        for names in folder.parent.glob(f".{names_file(folder).name}.*.tmp"):
-            names.unlink(missing_ok=True)
-
-
-def lock_of(folder: Path) -> Path:
-    """Return the lock file of a set; it does not lie beside the set, where git and DVC would see it."""
-    return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
+            if folder.exists():
+                for left in leftovers(folder):
+                    shutil.rmtree(left, ignore_errors=True)
+                for names in folder.parent.glob(f".{names_file(folder).name}.*.tmp"):
+                    names.unlink(missing_ok=True)
 
 
 OWN = "own"

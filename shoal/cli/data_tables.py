@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.console import frame_table, out, say, table_of
@@ -71,7 +70,11 @@ def print_manifest(prepared: Prepared) -> None:
     }
     out.print(table_of(("entry", "value"), [row for row in rows.items() if row[1]], Text(manifest.name)))
     if is_by_client(manifest.files):
-        out.print(_clients_table(prepared))
+        names = extra["clients"]
+        counts = [np.bincount(prepared.owners(part), minlength=len(names)) for part in ("train", "test")]
+        title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
+        clients = list(zip(names, *counts, strict=True))[:MAX_CLIENTS]
+        out.print(table_of(("client", "train", "test"), clients, title))
     if is_stale(prepared):
         say(changed_images(prepared))
     if names := sorted(map(printable, left_out_before(prepared.folder))):
@@ -81,14 +84,6 @@ def print_manifest(prepared: Prepared) -> None:
 def counted_names(names: Sequence[str]) -> str:
     """Return how many names there are, and the first; empty without any."""
     return f"{len(names)}: {first_of(names)}" if names else ""
-
-
-def _clients_table(prepared: Prepared) -> Table:
-    names = prepared.manifest.extra["clients"]
-    counts = [np.bincount(prepared.owners(part), minlength=len(names)) for part in ("train", "test")]
-    rows = list(zip(names, *counts, strict=True))
-    title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
-    return table_of(("client", "train", "test"), rows[:MAX_CLIENTS], title)
 
 
 def print_intake(console: Console, intake: Intake, names: Path | None = None) -> None:

@@ -45,6 +45,8 @@ SHEET = "sheet.png"
 FACTS = "batch.json"
 LOGGED = "logged"
 """Files of a batch; the last one is there once MLflow has the others."""
+FIRST = ["file", NAME, "confidence"]
+"""The first columns of the table of a batch; without a stable name of its cluster a sample has the cluster's number."""
 
 
 class AssignError(ShoalError):
@@ -233,8 +235,11 @@ def write_batch(folder: Path, watch: Path, found: Predicted, batch: Batch, *, sh
     """Write a batch whole and return its folder, or leave none."""
     numbers = [int(path.name) for path in batches(folder)]
     place = folder / f"{max(numbers, default=0) + 1:04d}"
+    table = found.table
+    if NAME not in table:
+        table = table.assign(**{NAME: table["cluster"]})
     with new_version(place) as scratch:
-        write_table(with_cluster_id(found.table), scratch / TABLE)
+        write_table(table[[*FIRST, *table.columns.difference(FIRST, sort=False)]], scratch / TABLE)
         if sheet and len(found.table):
             predicted_sheet(found, watch, scratch / SHEET)
         write_sealed(scratch / FACTS, record_to_json(batch))
@@ -255,18 +260,11 @@ def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str
     return Predicted(pd.concat(tables or [no_samples()], ignore_index=True), skipped)
 
 
-def with_cluster_id(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the stable name of each cluster beside the file; without one it is the cluster's number."""
-    named = table if NAME in table else table.assign(**{NAME: table["cluster"]})
-    first = ["file", NAME, "confidence"]
-    return named[[*first, *named.columns.difference(first, sort=False)]]
-
-
 def log_batch(model: str, place: Path) -> bool:
     """Log a batch to MLflow; return whether MLflow has it now."""
     batch = read_batch(place)
     try:
-        table = pd.read_csv(place / TABLE)[["file", NAME, "confidence"]]
+        table = pd.read_csv(place / TABLE)[FIRST]
     except (OSError, ValueError, KeyError) as error:
         raise damage_error(place, f"{place / TABLE} cannot be read ({short_text(error)})") from error
     run = RunFolder.find(batch.run, places.runs())

@@ -89,6 +89,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
         unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
             check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
+    encoded = prepared.manifest.kind == "image" and sought.model.encoder != PIXELS
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule,
@@ -96,7 +97,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
         max_clusters=choose.max_clusters,
         repeats=search.repeats,
         seed=settings.seed,
-        features=name_of_features(sought, prepared),
+        features=str(sought.model.encoder) if encoded else "samples",
         samples=len(samples.x),
         curve=found.tried,
         data_digest=prepared.manifest.digest,
@@ -147,12 +148,6 @@ def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
         model["encoder"] = ENCODER if is_installed(ENCODER) else PIXELS
     same = ("data", "partition", "workers", "seed", "choose")
     return make_settings({**{key: raw[key] for key in same}, "method": {"name": "fedkmeans"}, "model": model})
-
-
-def name_of_features(settings: Settings, prepared: Prepared) -> str:
-    """Return what was clustered, in a word."""
-    encoded = prepared.manifest.kind == "image" and settings.model.encoder != PIXELS
-    return str(settings.model.encoder) if encoded else "samples"
 
 
 def features_to_cluster(

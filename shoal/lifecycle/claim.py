@@ -10,7 +10,7 @@ from shoal.core.durable import lock_if_free
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_machine
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.lineage import Environment, Lineage, current_environment, encoder_of_run
+from shoal.engine.store.lineage import current_environment, encoder_of_run
 from shoal.engine.store.run_folder import LOCK_SECONDS, RunError, RunFolder
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices
@@ -136,11 +136,7 @@ def equal_run(settings: Settings) -> RunFolder | None:
         lineage = run.lineage()
         same_data = (lineage.data.digest, lineage.partition.digest) == (prepared.manifest.digest, partition.digest)
         same_machine = lineage.resolved == resolve_machine(settings) and lineage.encoder == encoder
-        if is_done(run) and same_data and same_machine and is_same_code(lineage, now):
+        same_code = (lineage.shoal.sha256, lineage.versions) == (now.shoal.sha256, now.versions)
+        if is_done(run) and same_data and same_machine and same_code:
             return run
     return None
-
-
-def is_same_code(lineage: Lineage, now: Environment) -> bool:
-    """Return whether a run was computed by the Shoal and the packages that are here now."""
-    return (lineage.shoal.sha256, lineage.versions) == (now.shoal.sha256, now.versions)

@@ -219,7 +219,9 @@ class SitesPool:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return SiteFailed(site, f"the answer of client {client} cannot be read ({error})").answer
         if done.memory is not None:
-            contents[done.memory] = memory_stub(site, request.round, done.sha256[done.memory])
+            # It stands here for the private memory, which its site keeps.
+            stub = {"site": site, "round": request.round, "sha256": done.sha256[done.memory]}
+            contents[done.memory] = tensor_bytes({}, stub)
         done = replace(done, sha256={name: digest(content) for name, content in contents.items()})
         private_folder(paths.work.parent)
         private_folder(paths.work)
@@ -287,11 +289,6 @@ def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
         _, kept = load_tensors(run / files.memory, sha256=files.sha256[files.memory])
         memory = MemoryVersion(kept["round"], kept["sha256"])
     return ClientAtSite(files.client, tuple(files.sha256[path] for path in files.message), memory)
-
-
-def memory_stub(site: str, round: int, sha256: str) -> bytes:
-    """Return the file that stands here for a private memory, which its site keeps."""
-    return tensor_bytes({}, {"site": site, "round": round, "sha256": sha256})
 
 
 @contextlib.contextmanager

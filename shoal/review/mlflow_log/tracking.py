@@ -158,7 +158,10 @@ def report_trouble(run: RunFolder, error: Exception) -> None:
     """Record in the events of a run, once a start, why MLflow does not have it, and what to do."""
     settings = run.settings()
     with contextlib.suppress(ShoalError):  # a full disk takes no event
-        if not has_reported_trouble(run):
+        kinds = [event.kind for event in run.events()]
+        begun = max((place for place, kind in enumerate(kinds) if kind in ("started", "resumed")), default=0)
+        # MLflow is asked beside the run's start, and may have failed just before that is noted.
+        if INCOMPLETE not in kinds[max(0, begun - 1) :]:
             run.event(
                 INCOMPLETE,
                 message=f"MLflow at {shown_uri(settings)} does not have all of the run ({reason_of(error, settings)}); "
@@ -303,11 +306,3 @@ def reason_of(error: Exception, settings: Settings) -> str:
     if isinstance(error, ShoalError):
         return reason
     return short_text(Exception(reason))
-
-
-def has_reported_trouble(run: RunFolder) -> bool:
-    """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
-    kinds = [event.kind for event in run.events()]
-    begun = max((place for place, kind in enumerate(kinds) if kind in ("started", "resumed")), default=0)
-    # MLflow is asked beside the run's start, and may have failed just before that is noted.
-    return INCOMPLETE in kinds[max(0, begun - 1) :]

@@ -270,9 +270,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     table = table.iloc[tensors["rows"].numpy()]
     panels = [("cluster", "cluster"), ("client_name", "client"), ("label", "label")]
     # One client alone says nothing.
-    shown = [
-        (column, name) for column, name in panels if column in table and table[column].nunique() > (name == "client")
-    ]
+    shown = [panel for panel in panels if panel[0] in table and table[panel[0]].nunique() > (panel[1] == "client")]
     figure = Figure(figsize=(4.2 * len(shown), 4.6), layout="constrained")
     for axes, (column, name) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         draw_groups(axes, points, table[column].astype("string"), name)
@@ -296,8 +294,7 @@ def plane(features: np.ndarray) -> np.ndarray | None:
         )
     # Hundreds of equal samples must not look like one.
     shift = np.random.default_rng(0).normal(size=points.shape)
-    moved: np.ndarray = points + shift * JITTER * np.ptp(points, axis=0).max()
-    return moved
+    return np.asarray(points + shift * JITTER * np.ptp(points, axis=0).max())
 
 
 def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) -> None:

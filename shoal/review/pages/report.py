@@ -86,7 +86,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         loss_note=method.loss_note(settings.method, settings.rounds),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         repeat=repeat_command(run) if in_run_folder else "dvc repro",
-        files=run_files(run) if in_run_folder else [],
+        files=[name for name in FILES if in_run_folder and (run.path / name).exists()],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
         **parts_of(run),
@@ -344,11 +344,6 @@ def tracking_rows(run: RunFolder) -> list[LineageRow]:
     if prefect := tracking.prefect:
         rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
     return rows
-
-
-def run_files(run: RunFolder) -> list[str]:
-    """Return the files of the run that lie beside its report."""
-    return [name for name in FILES if (run.path / name).exists()]
 
 
 def repeat_command(run: RunFolder) -> str:

@@ -147,11 +147,6 @@ def at_work(run: RunFolder) -> bool:
         return True
 
 
-def is_pooled(run: RunFolder) -> bool:
-    """Return whether a run's method pools all data, so that the partition does not change it."""
-    return METHODS[run.settings().method.name].pooled
-
-
 def partition_of(run: RunFolder) -> tuple[str, str]:
     """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
     settings = run.settings()
@@ -177,6 +172,7 @@ def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:
     origins = {run.path: partition_of(run) for run in runs}
     if len({data for data, _ in origins.values()}) > 1:
         return "the runs are on different data: their numbers do not tell which method is better"
-    if len({origins[run.path] for run in runs if not is_pooled(run)}) > 1:
+    # The partition does not change a run whose method pools all data.
+    if len({origins[run.path] for run in runs if not METHODS[run.settings().method.name].pooled}) > 1:
         return "the runs divide the data in different ways: their numbers do not tell which method is better"
     return None

@@ -60,8 +60,7 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     manifest = load_manifest(run, round)
     told = {} if manifest.record is None else manifest.record.metrics
     common = "clusters_used" in told or f"clusters_used{AT_LEAST}" in told
-    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
-    comparison = mean_comparison(comparisons) if comparisons else None
+    comparison = comparison_of(answers)
     if common and comparison is not None and (trained := baseline(answers[0].clusters)) is not None:
         comparison = beside(comparison, *trained)
     quality: dict[str, float | None] = {f"silhouette{BY_SITE}": mean_silhouette(answers)}
@@ -83,8 +82,17 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
         confidence="probability",
         data=clustered_data(open_prepared(run.folder_of("data"))),
         files={},
-        by_site={site: shown_counts(answer.counts) for site, answer in zip(sites, answers, strict=True)},
+        by_site={
+            site: tuple(np.where((answer.counts == WITHHELD).any(0), WITHHELD, answer.counts.sum(0)).tolist())
+            for site, answer in zip(sites, answers, strict=True)
+        },
     )
+
+
+def comparison_of(answers: list[AssignedAtSite]) -> Comparison | None:
+    """Return the mean of the sites' comparisons with null baselines; None: no site has one."""
+    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
+    return mean_comparison(comparisons) if comparisons else None
 
 
 def beside(comparison: Comparison, space: str, baseline: Comparison) -> Comparison:
@@ -105,11 +113,6 @@ def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: Sit
         raise MethodError(answer.error)
     assert isinstance(answer, AssignedAtSite)
     return answer
-
-
-def shown_counts(counts: np.ndarray) -> tuple[int, ...]:
-    """Return the samples of each cluster at a site from those of its clients; `WITHHELD` where one is withheld."""
-    return tuple(np.where((counts == WITHHELD).any(0), WITHHELD, counts.sum(0)).tolist())
 
 
 def site_rows(run: RunFolder) -> list[dict[str, str]]:

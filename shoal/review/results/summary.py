@@ -71,10 +71,12 @@ def summary_of(run: RunFolder) -> Summary:
         run: the run's folder.
     """
     result = run_result(run)
-    clusters = clusters_found(run, result)
-    scores = scores_of(result)
-    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
-    return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
+    values = {**result.metrics, **result.quality}
+    names = [name for name in SCORES if name in values][:MAX_SCORES]
+    scores = [Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names]
+    numbers = (*clusters_found(run, result), *scores)
+    costs = (bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
+    return Summary(task_sentence(run), outcome_sentence(run, result, numbers), (*numbers, *costs))
 
 
 def task_sentence(run: RunFolder) -> str:
@@ -124,22 +126,15 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        sizes_in_words = f"of {sizes.min():,} to {sizes.max():,} samples"
+        about = f"of {sizes.min():,} to {sizes.max():,} samples"
         if unused := facts.clusters - len(sizes):
-            sizes_in_words += f"; {unused} of {facts.clusters} are empty"
-        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
+            about += f"; {unused} of {facts.clusters} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
     for name, ending in (("clusters_used", ""), ("clusters", " of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            return (Number(f"{count}", f"{plural(count, 'cluster')}{ending}"),)
+            return (Number(f"{count}", plural(count, "cluster") + ending),)
     return ()
-
-
-def scores_of(result: RunResult) -> tuple[Number, ...]:
-    """Return the most telling scores that the run has."""
-    values = {**result.metrics, **result.quality}
-    names = [name for name in SCORES if name in values][:MAX_SCORES]
-    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names)
 
 
 def bytes_sent(moved: Mapping[str, int]) -> Number:
