@@ -1,4 +1,7 @@
-"""Decoding of many image files to one size and mode, one after another, with a reason for each failure."""
+"""Decoding of many image files to one size and mode, one after another, with a reason for each failure.
+
+Decoding of one image: the first frame of what Pillow opens, turned by its EXIF orientation, as grey or RGB.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Start runs and resume them."""
+"""Start runs and resume them.
+
+Settings from Python: a file, a mapping, keywords, or checked settings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The command line, installed as `shoal`."""
+"""The command line, installed as `shoal`.
+
+What a user reads where memory ran out, instead of a traceback.
+
+How a command ends: at once, with what was promised for the end done.
+"""
 
 from __future__ import annotations
 

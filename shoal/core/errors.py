@@ -1,4 +1,7 @@
-"""Errors a user can act on: each names the thing, what was expected and what to do."""
+"""Errors a user can act on: each names the thing, what was expected and what to do.
+
+Words of messages about many names.
+"""
 
 from __future__ import annotations
 

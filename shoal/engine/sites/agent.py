@@ -7,6 +7,8 @@
 
 Asked again for the same work, a site sends the bytes that it sent before, also where they hold noise. What a client is
 asked is known by digests: of the server's message and of its memory.
+
+A site on the network: it answers the lead's server with what its agent makes of each request.
 """
 
 from __future__ import annotations

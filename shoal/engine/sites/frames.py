@@ -3,6 +3,8 @@
     8 bytes: length of the text; text: JSON; then the bytes of each file, in the order of the text
 
 No path and no code is in it. A file is compared with its name before anything reads it.
+
+How bytes reach a site: whatever carries them, such as a pipe or a network, implements `Transport`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ HOME/site/
   keys/0                     secret key of the masks of all runs
   log.jsonl  log-end.json    what left
 HOME/privacy/SET.json        the ledger: private updates of all runs on a set
+
+The rules of a site as its agent asks for them.
 """
 
 from __future__ import annotations

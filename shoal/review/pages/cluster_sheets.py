@@ -1,4 +1,7 @@
-"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain."""
+"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain.
+
+Windows of time series as small line plots, wherever images are shown as thumbnails.
+"""
 
 from __future__ import annotations
 

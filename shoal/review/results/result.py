@@ -1,4 +1,7 @@
-"""The result of a run, read from its folder."""
+"""The result of a run, read from its folder.
+
+The data that a run was made of, where they are still on this machine.
+"""
 
 from __future__ import annotations
 

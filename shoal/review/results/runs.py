@@ -1,4 +1,7 @@
-"""The list of all runs, a line a run."""
+"""The list of all runs, a line a run.
+
+Runs side by side: whether their numbers can be compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The method of a run as it serves new samples."""
+"""The method of a run as it serves new samples.
+
+New samples site by site, where sites differ by offsets that a model takes away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The task and the outcome of a run in two sentences and five numbers, with which its report begins."""
+"""The task and the outcome of a run in two sentences and five numbers, with which its report begins.
+
+The table beside a report's verdict: the run and its null baselines.
+
+The names that pages have for people, with units, in place of the keys of tables and metrics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The result of a search: its trials, the best settings, and how far scores differ by the seed."""
+"""The result of a search: its trials, the best settings, and how far scores differ by the seed.
+
+Sentences on how far to trust a search's result, for the page, MLflow's note and the command line.
+"""
 
 from __future__ import annotations
 
