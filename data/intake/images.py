@@ -18,6 +18,8 @@ from PIL import ExifTags, Image, ImageOps, PngImagePlugin, features
 from shoal.core.errors import DataError, short_text
 from shoal.data.sets.intake_notes import Intake
 
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's modes of images by their channels."""
 GREY_IN_COLOUR = "grey: its pixels fill all three colours"
 
 
@@ -94,6 +96,15 @@ def read_images(
 def resized_pixels(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Return an image uint8 (height, width) or (height, width, 3) in another size, bilinear with antialiasing."""
     return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+
+
+def in_form(pixels: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return an image as `decode` gives it in the mode and the size of a set, uint8 (channels, height, width)."""
+    channels, height, width = shape
+    image = np.asarray(Image.fromarray(pixels).convert(MODES[channels]))
+    if image.shape[:2] != (height, width):
+        image = resized_pixels(image, (height, width))
+    return np.ascontiguousarray(np.atleast_3d(image).transpose(2, 0, 1))
 
 
 def channels_of(pictures: list[Picture]) -> int:

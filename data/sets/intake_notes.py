@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.durable import write_file
-from shoal.core.errors import DataError, short_text
+from shoal.core.errors import DataError, escaped, short_text
 from shoal.core.records import record_from_json
 
 Names = dict[str, str]
@@ -105,15 +105,15 @@ class Intake:
                 rows.append(IntakeRow(f"{unit} that the set had before", self.known[unit]))
         for heading, groups in self._groups():
             for kind, names in _by_number(groups):
-                first = tuple(map(printable, itertools.islice(names, most_names)))
-                rows.append(IntakeRow(f"{heading}: {printable(kind)}", len(names), first))
+                first = tuple(map(escaped, itertools.islice(names, most_names)))
+                rows.append(IntakeRow(f"{heading}: {escaped(kind)}", len(names), first))
         return rows
 
     def summary(self) -> str:
         """Return the table in a line, such as "adapted: 2 CMYK converted to RGB; left out: 1 hidden"; else empty."""
         parts = []
         for heading, groups in self._groups():
-            kinds = ", ".join(f"{len(names)} {printable(kind)}" for kind, names in _by_number(groups))
+            kinds = ", ".join(f"{len(names)} {escaped(kind)}" for kind, names in _by_number(groups))
             if kinds:
                 parts.append(f"{heading}: {kinds}")
         return "; ".join(parts)
@@ -128,15 +128,6 @@ class Intake:
 
 def _by_number(groups: dict[str, Names]) -> list[tuple[str, Names]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-
-
-def printable(name: str) -> str:
-    r"""Return a name on one line: control characters, line breaks and lone surrogates are escaped.
-
-    >>> printable("a/ü\n\x1b[31m\udcff.png")
-    'a/ü\\n\\x1b[31m\\udcff.png'
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def names_file(set_folder: Path) -> Path:

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.console import frame_table, out, say, table_of
-from shoal.core.errors import first_of
+from shoal.core.errors import escaped, first_of
 from shoal.data.intake.client_table import known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.sets.built_in import SETS
 from shoal.data.sets.by_client import is_by_client
-from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, printable
+from shoal.data.sets.intake_notes import Intake, left_out_before, names_file
 from shoal.data.sets.prepare import damaged_sets, is_built_in, prepared_sets, resolve
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
@@ -77,7 +77,7 @@ def print_manifest(prepared: Prepared) -> None:
         out.print(table_of(("client", "train", "test"), clients, title))
     if is_stale(prepared):
         say(changed_images(prepared))
-    if names := sorted(map(printable, left_out_before(prepared.folder))):
+    if names := sorted(map(escaped, left_out_before(prepared.folder))):
         say(f"left out: {first_of(names)}; reasons: {names_file(prepared.folder)}")
 
 

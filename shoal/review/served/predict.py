@@ -19,7 +19,6 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import torch
-from PIL import Image
 
 from shoal.core.errors import DataError, first_of, shown
 from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
@@ -31,9 +30,9 @@ from shoal.data.intake.images import (
     Unusable,
     decode,
     decode_with_changes,
+    in_form,
     listing,
     note_left_out,
-    resized_pixels,
     why_not_read,
 )
 from shoal.data.intake.own_windows import new_windows
@@ -560,10 +559,7 @@ def read_image(root: Path, file: str, spec: DataSpec, on_odd: str, intake: Intak
         intake.adapt("made grey, as the set is", file)
     if pixels.ndim == 2 and channels == 3:
         intake.adapt(GREY_IN_COLOUR, file)
-    pixels = np.asarray(Image.fromarray(pixels).convert("L" if channels == 1 else "RGB"))
-    if odd:
-        pixels = resized_pixels(pixels, (height, width))
-    return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1))
+    return in_form(pixels, spec.shape)
 
 
 def images_in(source: Path, data: str, intake: Intake) -> list[str]:
