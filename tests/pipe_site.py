@@ -11,7 +11,8 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteCall
-from shoal.engine.sites.own_rules import OwnRules, Rules
+from shoal.engine.sites.own_rules import OwnRules
+from shoal.engine.sites.rules import Rules
 
 
 def keep_within(home: Path) -> None:

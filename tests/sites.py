@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from shoal.data.intake.own_store import Batch, Part, store_batch, write_by_client
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared
-from shoal.engine.sites.frames import SiteLost
 from shoal.engine.sites.sites_pool import SitesPool
+from shoal.engine.sites.transport import SiteLost
 from shoal.engine.workers.without_main import WORKER_NAME, without_main
 from shoal.engine.workers.worker_processes import start_fork_server
 from tests.pipe_site import serve

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import err, out, table_of
+from shoal.cli.console import err, out, say, table_of
 from shoal.cli.options import AnyRun, Json, Runs, find_run
 from shoal.core.errors import ShoalError
 
@@ -53,4 +53,4 @@ def compare(
     out.print(table_of(("run", *table.index), rows))
     reason = why_not_comparable(found)
     if reason is not None:
-        out.print(reason, highlight=False, soft_wrap=True)
+        say(reason)

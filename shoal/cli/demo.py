@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shoal.cli.console import err, out, shoal_command, table_of
+from shoal.cli.console import err, out, say, shoal_command, table_of
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
@@ -151,7 +151,7 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
     write_comparison([RunFolder(Path(run)) for run in dict.fromkeys(each.result.run for each in found)], page)
     out.print(demo_table(found))
     for line in closing(found, page):
-        out.print(line, highlight=False, soft_wrap=True)
+        say(line)
     return page
 
 

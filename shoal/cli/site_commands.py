@@ -148,7 +148,7 @@ def serve() -> None:
     if not sys.flags.safe_path:  # no module of the current folder may take the place of another
         os.execv(sys.executable, [sys.executable, "-P", "-m", "shoal.cli.main", "site", "serve"])
     from shoal.engine.settings import places
-    from shoal.engine.sites.agent import serve_site
+    from shoal.engine.sites.site_service import serve_site
 
     serve_site(
         places.site(),

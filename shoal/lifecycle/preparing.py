@@ -21,10 +21,10 @@ from shoal.data.sets.prepare import (
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
-from shoal.engine.sites.frames import Transport
 from shoal.engine.sites.server import ServerTransport
 from shoal.engine.sites.sites_pool import gather_set
 from shoal.engine.sites.study import open_study
+from shoal.engine.sites.transport import Transport
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import choose_method, known_method

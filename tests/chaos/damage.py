@@ -41,7 +41,6 @@ PRELOADED = (
     "shoal.review.served.drift",
     "shoal.review.served.judging",
     "shoal.review.served.promotion",
-    "shoal.review.mlflow_log.tracking",
     "shoal.review.pages.report",
     "shoal.review.mlflow_log.pyfunc",
     "shoal.review.mlflow_log.tracking",

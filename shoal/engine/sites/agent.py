@@ -7,8 +7,6 @@
 
 Asked again for the same work, a site sends the bytes that it sent before, also where they hold noise. What a client is
 asked is known by digests: of the server's message and of its memory.
-
-A site on the network: it answers the lead's server with what its agent makes of each request.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +50,6 @@ from shoal.engine.sites.frames import (
     Files,
     SiteAnswer,
     SiteCall,
-    SiteRefusal,
     array_bytes,
     arrays_of,
     digest,
@@ -61,9 +58,9 @@ from shoal.engine.sites.frames import (
     plan_of,
     unpack,
 )
-from shoal.engine.sites.own_rules import Rules
+from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.site_table import told_counts, write_table
-from shoal.engine.sites.study import keys_of, serving
+from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
@@ -452,28 +449,3 @@ def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) 
     """Return an answer with arrays in groups, which travel as one file."""
     content = array_bytes(arrays)
     return {**facts, "arrays": digest(content)}, named([content])
-
-
-def serve_site(folder: Path, store: Path, runs: Path, rules: Rules, connected: Callable[[bool], None]) -> None:
-    """Answer the lead until the process ends.
-
-    Args:
-        folder: of the site.
-        store: of its data.
-        runs: folder of its runs.
-        rules: its own.
-        connected: told when the lead's server is reached, and when it is not any more.
-
-    Raises:
-        ShoalError: the site has not joined a study, or another process serves it.
-    """
-    from shoal.engine.sites.cells import SiteCell
-
-    keys = keys_of(folder)
-    kit = json.loads((keys / "fed_client.json").read_text())
-    server = kit["servers"][0]
-    name = kit["client"]["fqsn"]
-    about = {"code": shoal_version().sha256, "torch": str(torch.__version__)}
-    agent = SiteAgent(name, store, runs, rules)
-    with serving(folder, f"site {name}"):
-        SiteCell(name, server["service"]["target"], server["identity"], keys, about).serve(agent.answer, connected)

@@ -26,7 +26,7 @@ from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessageProp
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 
-from shoal.engine.sites.frames import SiteLost
+from shoal.engine.sites.transport import SiteLost
 
 SERVER = "server"
 CHANNEL = "shoal"

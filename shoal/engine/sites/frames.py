@@ -3,8 +3,6 @@
     8 bytes: length of the text; text: JSON; then the bytes of each file, in the order of the text
 
 No path and no code is in it. A file is compared with its name before anything reads it.
-
-How bytes reach a site: whatever carries them, such as a pipe or a network, implements `Transport`.
 """
 
 from __future__ import annotations
@@ -13,16 +11,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
-from shoal.core.errors import FailureCause, ShoalError
+from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
-from shoal.engine.messages.wire import Failed, SumPlan
+from shoal.engine.messages.wire import SumPlan
 from shoal.engine.store.codec import tensor_bytes, tensors_of
-from shoal.engine.workers.worker_processes import WorkerLost
 
 LENGTH_BYTES = 8
 MAX_TEXT_BYTES = 1 << 28
@@ -172,62 +169,3 @@ def arrays_of(content: bytes) -> dict[str, dict[str, np.ndarray]]:
         group, _, name = path.partition("/")
         groups.setdefault(group, {})[name] = tensor.numpy()
     return groups
-
-
-class SiteLost(WorkerLost):
-    """A site did not answer; it may have done the work, and answers the same when it is asked again."""
-
-
-class SiteRefusal(ShoalError):
-    """A site does not do what it is asked, by its own rules; the message says why."""
-
-    failure_cause = FailureCause.SITE_REFUSES
-
-
-class SiteFailed(ShoalError):
-    """A site has no answer.
-
-    Args:
-        site: its name.
-        error: why.
-        cause: kind of the failure.
-    """
-
-    def __init__(self, site: str, error: str, cause: FailureCause = FailureCause.OTHER) -> None:
-        verb = " refuses" if cause == FailureCause.SITE_REFUSES else ""
-        super().__init__(f"site {site}{verb}: {error}")
-        self.answer = Failed(str(self), cause)
-
-
-class Transport(Protocol):
-    """Carries requests to sites and their answers back; threads may share it, one for each site at a time."""
-
-    @property
-    def sites(self) -> Sequence[str]:
-        """The names of the sites that it reaches."""
-        ...
-
-    def ask(self, site: str, content: bytes) -> bytes:
-        """Send bytes to a site, and return its answer.
-
-        Raises:
-            SiteLost: it did not answer.
-        """
-        ...
-
-
-def ask_site(
-    transport: Transport, site: str, call: SiteCall, files: Files
-) -> tuple[Mapping[str, Any], dict[str, bytes]]:
-    """Return the facts and files with which a site answers.
-
-    Raises:
-        SiteFailed: it has no answer. SiteLost: it did not answer.
-    """
-    try:
-        answer, back = unpack(SiteAnswer, transport.ask(site, pack(call, files)))
-    except BadFrame as error:
-        raise SiteFailed(site, str(error)) from None
-    if answer.error is not None:
-        raise SiteFailed(site, answer.error, FailureCause(answer.cause))
-    return answer.facts, back

@@ -8,8 +8,6 @@ HOME/site/
   keys/0                     secret key of the masks of all runs
   log.jsonl  log-end.json    what left
 HOME/privacy/SET.json        the ledger: private updates of all runs on a set
-
-The rules of a site as its agent asks for them.
 """
 
 from __future__ import annotations
@@ -26,48 +24,16 @@ from shoal.engine.messages.masks import public_key, secret_key
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger, total
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.frames import SiteCall, SiteRefusal, plan_of
+from shoal.engine.sites.frames import SiteCall, plan_of
 from shoal.engine.sites.log import SiteLog
 from shoal.engine.sites.policy import Asked, Policy, forbidden, forbidden_of_run, forbidden_of_sum, read_policy
+from shoal.engine.sites.rules import Rules
+from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
 DELTA = 1e-5
 """The delta of the policy's epsilon."""
 BY_POLICY = "its policy forbids it by"
-
-
-class Rules:
-    """Rules that allow everything; a site has others."""
-
-    least_group = 1
-    """Least number of samples in a cell of a table that leaves the site."""
-    mask_key: str | None = None
-    """Secret key of the masks of the site's clients, in hex digits; None: each run has keys of its own."""
-
-    def refusal(self, call: SiteCall, settings: Settings | None, samples: int | None) -> str | None:
-        """Return why a request is refused; None: it is not.
-
-        Args:
-            call: the request.
-            settings: of its run; None before there is one.
-            samples: training samples of the site's smallest client in the run; None: there is no run.
-        """
-        return None
-
-    def spend(self, call: SiteCall, settings: Settings, clients: Sequence[int]) -> None:
-        """Account for new private updates of clients before they are computed.
-
-        Raises:
-            SiteRefusal: they would exceed the site's budget.
-        """
-
-    def leave(self, call: SiteCall | None, answer: bytes) -> None:
-        """Record an answer that is about to leave.
-
-        Args:
-            call: the request; None: it could not be read.
-            answer: all of its bytes.
-        """
 
 
 class OwnRules(Rules):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
-from shoal.engine.sites.frames import SiteLost
 from shoal.engine.sites.study import Study, serving
+from shoal.engine.sites.transport import SiteLost
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
 if TYPE_CHECKING:

@@ -61,17 +61,14 @@ from shoal.engine.sites.frames import (
     Files,
     MemoryVersion,
     SiteCall,
-    SiteFailed,
-    SiteLost,
-    Transport,
     array_bytes,
     arrays_of,
-    ask_site,
     digest,
     named,
 )
 from shoal.engine.sites.server import ServerTransport
 from shoal.engine.sites.study import open_study
+from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
     PRIVATE,

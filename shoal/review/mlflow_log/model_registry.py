@@ -160,9 +160,11 @@ def succession(client: Any, name: str) -> list[str]:
     if champion is None:
         return []
     known = _recorded(client, name)
-    if champion in known:
-        known = known[: known.index(champion)]
-    return [*known, champion]
+    while known and known[-1] != champion and champion in known:
+        known.pop()
+    if champion not in known:
+        known.append(champion)
+    return known
 
 
 def last_move(client: Any, name: str, version: str) -> Move | None:

@@ -204,7 +204,10 @@ def are_clusters_whole(run: RunFolder, weights_sha256: str | None) -> bool:
 
 def keep_facts_digest(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
-    run.add_to_status(files={**(run.status().files or {}), FACTS: file_digest(run.path / FACTS)})
+    digest = file_digest(run.path / FACTS)
+    status = run.status()
+    if status.digest_of(FACTS) != digest:
+        run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
 def assign_samples(run: RunFolder, round: int, call: Call) -> Assigned:
