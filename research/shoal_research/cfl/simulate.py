@@ -73,7 +73,7 @@ def separation_figure(study: Study, groups: Sequence[Group], folder: Path) -> Ta
                 (cell.column.settings["noise"], metrics[metric])
                 for cell in groups
                 if cell.row.settings["groups"] == k
-                for metrics in cell.metrics
+                for metrics in cell.metrics.values()
             ]
             draw_band(axes, pd.DataFrame(points, columns=["noise", "share"]), "noise", "share", f"k = {k}")
             axes.axvspan(0, noise_bound(k), ymax=0.03, color=f"C{number}", alpha=0.5)
