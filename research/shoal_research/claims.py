@@ -223,15 +223,13 @@ def failing_control(study: Study, claim: Claim, first_seed: int, table: Table) -
 def applies(control: Control, claim: Claim) -> bool:
     """Return whether a claim needs a control: it compares what the control is about, and not with its right row."""
     compared = claim.quantities()
-    judged = {quantity.row for quantity in quantities_of(control.left)}
-    floors = {quantity.row for quantity in quantities_of(control.right)} - judged
-    chosen = (
-        (control.rows, {quantity.row for quantity in compared}),
-        (control.columns, {quantity.column for quantity in compared}),
-        (control.metrics, {quantity.metric for quantity in compared}),
-    )
-    is_on_floor = any(quantity.row in floors for quantity in compared)
-    return not is_on_floor and all(not named or not names.isdisjoint(named) for named, names in chosen)
+    floors = {quantity.row for quantity in quantities_of(control.right)}
+    floors -= {quantity.row for quantity in quantities_of(control.left)}
+    if any(quantity.row in floors for quantity in compared):
+        return False
+    needed = (control.rows, control.columns, control.metrics)
+    of_claim = zip(*compared, strict=True)
+    return all(not keys or not set(keys).isdisjoint(names) for keys, names in zip(needed, of_claim, strict=True))
 
 
 def in_column(control: Control, column: str) -> Comparison:

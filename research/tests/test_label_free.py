@@ -14,9 +14,8 @@ from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.tables import (
     PAGES,
     ROOT,
-    images_reached,
     page_with_tables,
-    tables_reached,
+    reached,
     tuning_figures,
 )
 
@@ -27,9 +26,9 @@ def test_pages_are_made_from_the_figures(name: str) -> None:
 
 
 def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
-    reached = images_reached(tuning_figures()) + tables_reached(tuning_figures())
-    assert len(reached) >= 30
-    assert reached.count(False) <= 2
+    reaches = reached(tuning_figures(), "images") + reached(tuning_figures(), "tables")
+    assert len(reaches) >= 30
+    assert reaches.count(False) <= 2
     assert sum(each["ratio"] >= 8 for kind in tuning_figures().values() for each in kind.values()) >= 10
 
 

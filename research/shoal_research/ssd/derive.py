@@ -17,7 +17,7 @@ from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.contract.base import Evaluation, Method
+from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import uniformity
 from shoal.methods.ssd.fedsimclr_kmeans import network_tensors
@@ -53,7 +53,7 @@ def figures(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     return {}
 
 
-def each_state(groups: Sequence[Group], kind: type[Method], measures: Mapping[str, Measure]) -> Table:
+def each_state(groups: Sequence[Group], kind: type[Any], measures: Mapping[str, Measure]) -> Table:
     """Return numbers of the last states of runs whose method is of a kind, by metric."""
 
     def number(run: RunFolder, measure: Measure) -> float | None:

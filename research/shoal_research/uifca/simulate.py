@@ -124,7 +124,8 @@ def affine_loss(flows: Tensor, x: Tensor) -> Tensor:
     d = x.shape[-1]
     matrix = flows[:, : d * d].view(-1, d, d)
     z = (x - flows[:, None, d * d :]) @ matrix.mT
-    return 0.5 * z.square().sum(-1) - torch.linalg.slogdet(matrix)[1][:, None]
+    loss: Tensor = 0.5 * z.square().sum(-1) - torch.linalg.slogdet(matrix)[1][:, None]
+    return loss
 
 
 def communication_round(

@@ -8,8 +8,8 @@ from PIL import Image, ImageDraw
 from shoal_research.unseen.samples import SUPERSAMPLING, with_noise
 
 CLASSES = tuple("0123456789")
-SEGMENTS = {"a": "00 10", "b": "10 11", "c": "11 12", "d": "02 12", "e": "01 02", "f": "00 01", "g": "01 11"}
-"""The ends of each segment: column and row."""
+SEGMENTS = {"a": (0, 10), "b": (10, 11), "c": (11, 12), "d": (2, 12), "e": (1, 2), "f": (0, 1), "g": (1, 11)}
+"""The ends of each segment: ten times the column, plus the row."""
 LIT = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
 """The segments of each digit."""
 SIDE = 16
@@ -30,8 +30,8 @@ def display(label: int, generator: np.random.Generator) -> Image.Image:
     for segment in LIT[label]:
         brightness = int(generator.uniform(120, 255))
         ends = [
-            (left + int(column) * width + (1 - int(row)) * slant, top + int(row) * height)
-            for column, row in SEGMENTS[segment].split()
+            (left + column * width + (1 - row) * slant, top + row * height)
+            for column, row in (divmod(end, 10) for end in SEGMENTS[segment])
         ]
         pen.line(ends, fill=brightness, width=round(side * 0.11))
     return with_noise(image.resize((SIDE, SIDE), Image.Resampling.BOX), NOISE, generator)

@@ -40,9 +40,10 @@ def shape(label: int, generator: np.random.Generator) -> Image.Image:
 def corners(name: str, centre: np.ndarray, radius: float, turn: float) -> np.ndarray:
     """Return the corners of a shape, (n, 2)."""
     if name in RADII:
-        radii = np.array(RADII[name])
+        radii = radius * np.array(RADII[name])
         angle = turn + 2 * np.pi * np.arange(len(radii)) / len(radii)
-        return centre + (radii * radius)[:, None] * direction(angle)
+        points: np.ndarray = centre + radii[:, None] * direction(angle)
+        return points
     arms = []
     for quarter in range(4):
         cos, sin = direction(turn - quarter * np.pi / 2)

@@ -32,13 +32,15 @@ def smooth(generator: np.random.Generator, low: float, high: float) -> np.ndarra
 def clouds(generator: np.random.Generator) -> np.ndarray:
     """Return smooth noise, stretched to [0, 1]."""
     pattern = smooth(generator, 5, 8)
-    return (pattern - pattern.min()) / np.ptp(pattern)
+    stretched: np.ndarray = (pattern - pattern.min()) / np.ptp(pattern)
+    return stretched
 
 
 def spots(generator: np.random.Generator) -> np.ndarray:
     """Return noise cut into irregular islands."""
     pattern = smooth(generator, 2, 3)
-    return pattern > np.quantile(pattern, generator.uniform(0.55, 0.75))
+    islands: np.ndarray = pattern > np.quantile(pattern, generator.uniform(0.55, 0.75))
+    return islands
 
 
 def stripes(generator: np.random.Generator) -> np.ndarray:
@@ -56,7 +58,8 @@ def weave(generator: np.random.Generator) -> np.ndarray:
     across /= thread
     down /= thread
     over = (np.floor(across) + np.floor(down)) % 2 == 0
-    return np.where(over, np.abs(np.sin(np.pi * across)), 0.45 * np.abs(np.sin(np.pi * down)))
+    threads: np.ndarray = np.where(over, np.abs(np.sin(np.pi * across)), 0.45 * np.abs(np.sin(np.pi * down)))
+    return threads
 
 
 def dots(generator: np.random.Generator) -> np.ndarray:
@@ -75,7 +78,8 @@ def bricks(generator: np.random.Generator) -> np.ndarray:
     width = generator.uniform(1.7, 2.3) * height
     down = (ROWS + generator.uniform(0, height)) / height
     across = COLUMNS / width + 0.5 * (np.floor(down) % 2) + generator.random()
-    return (down % 1 >= 0.2) & (across % 1 >= 0.2 * height / width)
+    stones: np.ndarray = (down % 1 >= 0.2) & (across % 1 >= 0.2 * height / width)
+    return stones
 
 
 TEXTURES: tuple[Texture, ...] = (grain, clouds, spots, stripes, weave, dots, bricks)
