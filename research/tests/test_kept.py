@@ -27,10 +27,10 @@ from shoal_research.kept import (
     write_cells,
 )
 from shoal_research.label_free.calibrate import FILE as TUNING
+from shoal_research.label_free.sites import RESULTS as SITES
 
 BY_SITE = RESULTS / "label_free_by_site.json"
 GROUPS = RESULTS / "label_free_groups.json"
-SITES = RESULTS / "label_free_sites.json"
 NOISE = RESULTS / "private_clusters.json"
 POOL = RESULTS / "neighbour-pool-cpu.json"
 CONTROL = RESULTS / "cfcl_control.json"

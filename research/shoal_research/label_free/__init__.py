@@ -6,6 +6,5 @@ chosen on these sets.
 
 What else docs/representations.md tells is kept as figures; the code that measured it lies at commit a5dd0900: scores
 that rank clusterings (`label_free.json`), the verdict on noise and on the sets (`label_free_groups.json`), its words at
-single sites (`label_free_by_site.json`), and light, stain, counts and windows. What offsets of sites change
-(`label_free_sites.json`) was measured at df378e4f.
+single sites (`label_free_by_site.json`), and light, stain, counts and windows.
 """

@@ -203,21 +203,22 @@ def landmark_record(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
 
 def number_record(images: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Return the numbers of clusters that `model.clusters: auto` finds where clients are uneven.
-
-    They are found by landmarks, and by K-means among features, in several draws.
-    """
+    """Return the numbers of clusters that are found where clients are uneven, by landmarks and by K-means."""
     layers = encodings(images)[1]
-    halves = partial(landmark_half, LANDMARKS)
-    numbers: dict[str, list[int]] = {"landmarks": [], "kmeans": []}
-    for state in range(NUMBER_STATES):
-        directions = dealt(directions_of(layers), y, state)
-        found = find_cluster_number(directions, Search(), state, collect=halves)
-        numbers["landmarks"].append(found.clusters)
-        features = dealt(layers[:, :FEATURES], y, state)
-        space = project(features, ENCODER_COMPONENTS, ENCODER_WHITENING, least_points=2)
-        numbers["kmeans"].append(find_cluster_number(space, Search(), state).clusters)
-    return numbers
+    directions = [dealt(directions_of(layers), y, state) for state in range(NUMBER_STATES)]
+    features = [dealt(layers[:, :FEATURES], y, state) for state in range(NUMBER_STATES)]
+    return {
+        "landmarks": [number_of(samples, state, by_landmarks=True) for state, samples in enumerate(directions)],
+        "kmeans": [number_of(samples, state, by_landmarks=False) for state, samples in enumerate(features)],
+    }
+
+
+def number_of(samples: ClientSamples, seed: int, *, by_landmarks: bool) -> int:
+    """Return the number of clusters that `model.clusters: auto` finds."""
+    if by_landmarks:
+        return find_cluster_number(samples, Search(), seed, collect=partial(landmark_half, LANDMARKS)).clusters
+    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, least_points=2)
+    return find_cluster_number(space, Search(), seed).clusters
 
 
 def measure_all(file: Path = FILE) -> None:
