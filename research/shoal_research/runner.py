@@ -10,6 +10,7 @@ import itertools
 import math
 import multiprocessing
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -51,6 +52,11 @@ NOT_DECISIVE = ("tracking", "workers", "checkpoint")
 """Settings of where a run is executed and logged, which change no number."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
+
+
+def print_label(label: str, run: RunFolder | None) -> None:
+    """Print what is measured, where nobody watches; standard output may be for JSON alone."""
+    print(label, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ def run_study(
     """
     study = load_study(name)
     overrides = overrides or {}
+    watch = watch or print_label
     planned = cells(study, scale, seeds, rows, columns)
     here, known = measured_before(name, scale, overrides)
     commit = commit_of(current_environment().shoal.git)
@@ -160,7 +167,7 @@ def simulate(
     known: MeasuredCells,
     missing: Sequence[Cell],
     overrides: dict[str, Any],
-    watch: Watch | None,
+    watch: Watch,
     save: Callable[[MeasuredCells], None],
 ) -> MeasuredCells:
     """Compute the missing cells of a simulated study, and draw its figures.
@@ -172,13 +179,12 @@ def simulate(
         save: called with the cells so far, so that an interrupted study goes on.
     """
     folder = study_folder(study.name, known.scale)
-    here = measurement(current_environment(), today())
+    here = measurement(current_environment(), day(time.time()))
     new = MeasuredCells(study.name, known.scale)
     decisive = {key: value for key, value in overrides.items() if key not in NOT_DECISIVE}
     wanted = [replace(cell, settings=merge(cell.settings, decisive)) for cell in missing]
     for number, (cell, metrics) in enumerate(simulate_all(study, wanted, folder), 1):
-        if watch is not None:
-            watch(f"[{number}/{len(missing)}] {cell.label}", None)
+        watch(f"[{number}/{len(missing)}] {cell.label}", None)
         one = MeasuredCell(*cell.place, here.commit, in_unit(study, metrics))
         new = new.with_cells(MeasuredCells(study.name, known.scale, (here,), (one,)))
         save(new)
@@ -216,7 +222,7 @@ def derive(study: Study, groups: Sequence[Group], folder: Path) -> Table:
 
 
 def execute(
-    missing: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None, *, again: bool, processes: int
+    missing: Sequence[Cell], overrides: dict[str, Any], watch: Watch, *, again: bool, processes: int
 ) -> list[str]:
     """Complete the runs of missing cells, and return in words which of them failed: these cells get no numbers.
 
@@ -236,12 +242,12 @@ def execute(
         return [words for failed in pool.map(complete_all, shares, itertools.repeat(again)) for words in failed]
 
 
-def complete_all(planned: Sequence[tuple[str, Settings]], again: bool, watch: Watch | None = None) -> list[str]:
+def complete_all(planned: Sequence[tuple[str, Settings]], again: bool, watch: Watch = print_label) -> list[str]:
     """Complete runs, each with its label, one after the other on the same workers; return in words which failed."""
     failed: list[str] = []
     if not planned:
         return failed
-    with open_sweep(planned[0][1], watch or print_label) as sweep:
+    with open_sweep(planned[0][1], watch) as sweep:
         for label, settings in planned:
             run = find_like(settings)
             if again:
@@ -252,11 +258,6 @@ def complete_all(planned: Sequence[tuple[str, Settings]], again: bool, watch: Wa
             except RunFailed:
                 failed.append(f"{label.partition('] ')[2]}: {run.status().message}")
     return failed
-
-
-def print_label(label: str, run: RunFolder | None) -> None:
-    """Print what is measured, where nobody watches; standard output may be for JSON alone."""
-    print(label, file=sys.stderr, flush=True)
 
 
 def settings_of(cell: Cell, overrides: Mapping[str, Any]) -> Settings:
@@ -302,7 +303,7 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
     for group in groups:
         derived = {place[2]: values for place, values in table.items() if place[:2] == group.keys}
         for seed, run in group.runs.items():
-            made = measurement(run.lineage().environment, day(run.status().updated))
+            made = measurement(run.lineage().environment, day(run.status().updated or 0.0))
             further = {metric: values[seed] for metric, values in derived.items() if seed in values}
             one = MeasuredCell(*group.keys, seed, made.commit, {**group.metrics[seed], **further}, run=run.name)
             new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
@@ -316,30 +317,18 @@ def run_numbers(study: Study, run: RunFolder) -> dict[str, float]:
     return in_unit(study, {name: numbers[name] for name in study.metrics if name in numbers})
 
 
-def today() -> str:
-    """Return the date as YYYY-MM-DD."""
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
-def day(updated: float | None) -> str:
+def day(seconds: float) -> str:
     """Return the date of a time in seconds since 1970 as YYYY-MM-DD."""
-    return datetime.fromtimestamp(updated or 0.0, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:
-    """Draw the study's curve over rounds, one figure a column with a line a row, where there are several rounds."""
-    for column in {group.column.key for group in groups}:
-        curves = {
-            group.row.caption: mean_curve(list(group.runs.values()), study.curve)
-            for group in groups
-            if group.column.key == column
-        }
-        drawn = {caption: curve for caption, curve in curves.items() if len(curve) > 1}
-        if drawn:
-            compare_curves(drawn, study.curve, folder / f"{column}.png")
-
-
-def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """Return a metric over rounds, the mean over runs: columns round and the metric; empty where no run has it."""
-    curve = rounds_of([run.table("rounds") for run in runs], metric)
-    return curve if curve.empty else curve.groupby("round", as_index=False).mean()
+    """Draw the mean of the study's curve over rounds: a figure a column, with a line a row that has several rounds."""
+    curves: dict[str, dict[str, pd.DataFrame]] = {}
+    for group in groups:
+        rounds = rounds_of([run.table("rounds") for run in group.runs.values()], study.curve)
+        curve = rounds.groupby("round", as_index=False).mean()
+        if len(curve) > 1:
+            curves.setdefault(group.column.key, {})[group.row.caption] = curve
+    for column, drawn in curves.items():
+        compare_curves(drawn, study.curve, folder / f"{column}.png")
