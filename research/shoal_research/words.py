@@ -44,3 +44,9 @@ def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     first, *others = (f"| {line} |" for line in lines)
     rule = "|".join(["---", *["---:"] * (len(head) - 1)])
     return "\n".join([first, f"|{rule}|", *others])
+
+
+def between(text: str, begin: str, end: str, made: str) -> str:
+    """Return a text in which what lies between two marks is made again."""
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"

@@ -11,7 +11,7 @@ import numpy as np
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
 from shoal_research.label_free.calibrate import FILE
-from shoal_research.words import markdown_table
+from shoal_research.words import between, markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
@@ -128,10 +128,7 @@ def page_with_tables(page: str, figures: Mapping[str, Any]) -> str:
     """Return the text of a page whose tables between the marks are made again."""
     text = (ROOT / page).read_text()
     for name, make in PAGES[page].items():
-        begin = BEGIN.format(name)
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(END)
-        text = f"{before}{begin}\n\n{make(figures)}\n\n{END}{after}"
+        text = between(text, BEGIN.format(name), END, make(figures))
     return text
 
 

@@ -26,13 +26,19 @@ def built_in(name: str, count: int = MAX_IMAGES) -> Set:
 
 
 def thinned(make: Callable[[], Set], ratio: float) -> Set:
-    """Return a set with class k of c thinned to ratio^(-k / (c - 1)) of its samples, in a seeded order of classes."""
+    """Return a set whose classes are thinned by a ratio."""
     x, y = make()
-    rng = np.random.default_rng(0)
+    kept = thinned_rows(y, ratio, 0)
+    return x[kept], y[kept]
+
+
+def thinned_rows(y: np.ndarray, ratio: float, seed: int) -> np.ndarray:
+    """Return which samples stay, bool (n,): of the class of rank k of c, drawn, ratio^(-k / (c - 1)) of them."""
+    rng = np.random.default_rng(seed)
     classes = int(y.max()) + 1
     keep = ratio ** (-rng.permutation(classes) / (classes - 1))
-    kept = rng.random(len(y)) < keep[y]
-    return x[kept], y[kept]
+    kept: np.ndarray = rng.random(len(y)) < keep[y]
+    return kept
 
 
 IMAGES: Mapping[str, Callable[[], Set]] = {

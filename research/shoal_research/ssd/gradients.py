@@ -17,7 +17,8 @@ def gradient_norm(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     norms = [gradient.norm() for gradient in found if gradient is not None]
-    return torch.stack([loss.new_zeros(()), *norms]).norm()
+    total: Tensor = torch.stack([loss.new_zeros(()), *norms]).norm()
+    return total
 
 
 def gradient_share(part: Tensor, other: Tensor, parameters: Sequence[Tensor]) -> Tensor:

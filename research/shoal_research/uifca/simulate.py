@@ -133,6 +133,8 @@ def communication_round(
 ) -> Tensor:
     """Take the local steps of every (client, cluster), then average each flow by points.
 
+    The mean loss of z = A (x - b) has the gradients A mean((x - b) (x - b)^T) - A^-T in A, and -A^T A mean(x - b) in b.
+
     Args:
         parts: as of `by_cluster`.
         flows: (K, p).
@@ -143,12 +145,18 @@ def communication_round(
     clusters = torch.tensor([k for _, k in parts])
     sizes = torch.tensor([len(points) for points in parts.values()])
     points = torch.cat(list(parts.values()))
-    trained = flows[clusters]
+    d = points.shape[1]
+    matrix = flows[clusters, : d * d].view(-1, d, d)
+    shift = flows[clusters, None, d * d :]
+    inverse = torch.linalg.inv(matrix)
     for step in rows + (sizes.cumsum(0) - sizes)[:, None]:
-        trained.requires_grad_()
-        loss = affine_loss(trained, points[step]).mean(1).sum()
-        (gradient,) = torch.autograd.grad(loss, trained)
-        trained = trained.detach() - lr * gradient
+        offset = points[step] - shift
+        second = offset.mT @ offset / step.shape[1]
+        shift = shift + lr * (offset.mean(1, keepdim=True) @ matrix.mT @ matrix)
+        matrix = matrix - lr * (matrix @ second - inverse.mT)
+        # A Newton step: exact to second order, since the step is small.
+        inverse = 2 * inverse - inverse @ matrix @ inverse
+    trained = torch.cat((matrix.flatten(1), shift.flatten(1)), 1)
     weights = F.one_hot(clusters, len(flows)).T * (sizes * torch.isfinite(trained).all(1)).double()
     total = weights.sum(1, keepdim=True)
     averages = weights @ trained.double().nan_to_num() / total.clamp(min=1)
