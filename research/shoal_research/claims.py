@@ -118,15 +118,13 @@ def at_best_scale(at_scales: Sequence[JudgedClaim]) -> JudgedClaim:
 
 def decided(one: JudgedClaim, rate: float) -> JudgedClaim:
     """Return a tested claim with its verdict, given the rate of false discoveries at which its test decides."""
-    verdict = Verdict.UNDECIDED
-    if rate <= ERROR_RATE:
-        claimed, other = tails(one.claim, list(one.differences.values()))
-        verdict = Verdict.REPRODUCED if claimed < other else Verdict.REFUTED
-    return replace(one, verdict=verdict, false_discovery=rate)
+    if rate > ERROR_RATE:
+        one = replace(one, verdict=Verdict.UNDECIDED)
+    return replace(one, false_discovery=rate)
 
 
 def measure(study: Study, claim: Claim, scale: str, table: Table) -> JudgedClaim:
-    """Return a claim with its differences on a table: judged but for its test, whose verdict the page decides."""
+    """Return a claim with its differences on a table; whether its test decides, the other tests of the page say."""
     seeds = study.seeds_of(claim, scale)
     measured = {seed: value for seed, value in differences(claim, table).items() if seed >= seeds.start}
     complete = all(seed in measured for seed in seeds)
@@ -142,8 +140,11 @@ def measure(study: Study, claim: Claim, scale: str, table: Table) -> JudgedClaim
         return replace(one, verdict=Verdict.REFUTED if refuted else Verdict.REPRODUCED)
     if len(measured) < 2:
         return replace(one, verdict=Verdict.UNDECIDED)
-    p = min(1.0, 2 * min(tails(claim, list(measured.values()))))
-    return replace(one, verdict=Verdict.UNDECIDED, p=p)
+    claimed, other = tails(claim, list(measured.values()))
+    verdict = Verdict.REFUTED
+    if claimed < other:
+        verdict = Verdict.REPRODUCED
+    return replace(one, verdict=verdict, p=min(1.0, 2 * claimed, 2 * other))
 
 
 def differences(compared: Comparison, table: Table) -> dict[int, float]:

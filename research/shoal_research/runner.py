@@ -230,25 +230,26 @@ def execute(
         missing: the cells.
         overrides, watch, again, processes: as of `run_study`.
     """
-    planned = [
-        (f"[{number}/{len(missing)}] {cell.label}", settings_of(cell, overrides))
-        for number, cell in enumerate(missing, 1)
-    ]
+    planned = [(f"[{number}/{len(missing)}] {cell.label}", cell) for number, cell in enumerate(missing, 1)]
     if processes == 1:
-        return complete_all(planned, again, watch)
+        return complete_all(planned, overrides, again, watch)
     shares = [planned[first::processes] for first in range(processes)]
+    same = itertools.repeat
     # Fresh processes: torch's threads do not survive a fork.
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        return [words for failed in pool.map(complete_all, shares, itertools.repeat(again)) for words in failed]
+        return [words for failed in pool.map(complete_all, shares, same(overrides), same(again)) for words in failed]
 
 
-def complete_all(planned: Sequence[tuple[str, Settings]], again: bool, watch: Watch = print_label) -> list[str]:
-    """Complete runs, each with its label, one after the other on the same workers; return in words which failed."""
+def complete_all(
+    planned: Sequence[tuple[str, Cell]], overrides: Mapping[str, Any], again: bool, watch: Watch = print_label
+) -> list[str]:
+    """Complete the runs of cells, each with its label, on the same workers; return in words which failed."""
     failed: list[str] = []
     if not planned:
         return failed
-    with open_sweep(planned[0][1], watch) as sweep:
-        for label, settings in planned:
+    with open_sweep(settings_of(planned[0][1], overrides), watch) as sweep:
+        for label, cell in planned:
+            settings = settings_of(cell, overrides)
             run = find_like(settings)
             if again:
                 run = find_again(settings)
@@ -256,7 +257,7 @@ def complete_all(planned: Sequence[tuple[str, Settings]], again: bool, watch: Wa
             try:
                 sweep.complete(run, label)
             except RunFailed:
-                failed.append(f"{label.partition('] ')[2]}: {run.status().message}")
+                failed.append(f"{cell.label}: {run.status().message}")
     return failed
 
 
