@@ -1,9 +1,4 @@
-"""A table whose rows name their client, and perhaps their label; and the names themselves, as a set spells them.
-
-The files that a set was made of, as its manifest remembers them: names, digests, and the columns with a role.
-
-Labels of files: a CSV with the columns file and label, one row a file.
-"""
+"""A table whose rows name their client, and perhaps their label; and the names themselves, as a set spells them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Decoding of many image files to one size and mode, one after another, with a reason for each failure.
-
-Decoding of one image: the first frame of what Pillow opens, turned by its EXIF orientation, as grey or RGB.
-"""
+"""Decoding of many image files to one size and mode, one after another, with a reason for each failure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """Writing of the user's own sets to the store: test part, file names, and appending to an existing set.
 
 Samples of a set keep their order, numbers and part when others are appended, so that results on them stay comparable.
-
-Writing of sets that are stored apart by client, block by block, so that memory does not grow with them.
-
-The held-out part of new samples: copies of one image lie on one side of it, else the model has seen test samples.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A window is (channels, length): `length` samples of a regular series (`shoal.data.intake.windows`), of every column that
 is a measurement. Windows begin at whole steps from midnight as clocks show it in the time zone of the times, or from 0
 where times are numbers. A window that lacks a sample is left out; none is filled, and nothing is averaged.
-
-Times of samples as whole numbers, and the places of samples that are equally far apart.
 """
 
 from __future__ import annotations

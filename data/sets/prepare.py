@@ -165,7 +165,7 @@ def prepare(
     Args:
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
-        mirror: folder of raw files (see data/sets/sources.py); without one they are downloaded to `store/raw`.
+        mirror: folder of raw files (see data/sets/files.py); without one they are downloaded to `store/raw`.
         force: prepare it again even if it exists; a set of the user's own is checked against its digest instead.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 

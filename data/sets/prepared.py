@@ -6,10 +6,6 @@
 Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
 length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too. Sets of the
 user's own are stored apart by client (`shoal.data.sets.by_client`).
-
-Locks of sets in the store: one process at a time writes a set; others wait, and say so.
-
-Instructions for a prepared set whose files are missing or damaged.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 A batch is written beside its place and renamed into it, and MLflow is told afterwards. So a process that is killed
 leaves a whole batch or none, and batch.json names exactly the files that were assigned. `logged` says that MLflow has
 the batch. A full disk leaves no batch, and a damaged file of a batch stops the assignment: no file is silently skipped.
-
-The settings of an assignment of new files: which model, which folder, and where the tables go.
 """
 
 from __future__ import annotations

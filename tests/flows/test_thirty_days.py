@@ -141,7 +141,7 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.settings import places
 from shoal.flows.nightly import nightly
-from shoal.lifecycle.dvc_tracking import add_own
+from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.night_settings import NightSettings
 from pathlib import Path
 settings = make_settings({"data": {"name": "mine"}, "model": {"clusters": 3}, "seed": 3,

@@ -5,13 +5,6 @@
 
 A model is then loaded and served as `models:/NAME@champion`. `set_champion` moves that alias. MLflow's list of models
 shows few aliases of a name, so that beside these there is only `previous` (see `champions`).
-
-The champions of a registered name: which version has the alias, which ones had it before, by whom and why.
-
-The tag `shoal.champions` of the registered model lists the versions that lead to the present champion, the present one
-last; the alias `previous` points to the one that a rollback returns to. The tag `shoal.champion` of a version says who
-made it the champion last, and why. A person who moves the alias on MLflow's page changes neither: the next command or
-night follows the alias (`note_move_by_hand`).
 """
 
 from __future__ import annotations

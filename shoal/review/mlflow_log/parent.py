@@ -2,8 +2,6 @@
 
 The parent is looked up by a tag and created where it is missing, so that the same comparison again adds to it.
 Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
-
-Assignments of new files in MLflow: a run for each batch, with its table, its contact sheet and its numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A run on MLflow's page: its experiment, name, lineage, data sets and settings.
-
-The names of runs in MLflow: method and data, the settings that a person chose, then the rest of the title.
-
-Experiments of MLflow: each is created once, with a description and a view of the verdict, scores and settings.
-"""
+"""A run on MLflow's page: its experiment, name, lineage, data sets and settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain.
-
-Windows of time series as small line plots, wherever images are shown as thumbnails.
-"""
+"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain."""
 
 from __future__ import annotations
 

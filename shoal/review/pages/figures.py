@@ -1,12 +1,4 @@
-"""Figures of runs, drawn without a display.
-
-The figures and tables that a method itself makes of a finished run.
-
-A model's features of a run's samples in two dimensions (t-SNE), by cluster, client and label.
-
-t-SNE (van der Maaten and Hinton 2008) and not UMAP, which needs a compiler of 170 MB and takes ten seconds a process to
-compile itself.
-"""
+"""Figures of runs, drawn without a display."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events.
-
-The origin of a run, for its report: settings that differ from the defaults, lineage with links, how to repeat it.
-"""
+"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
-from shoal.review.mlflow_log.model_card import LineageRow, sources_of
+from shoal.review.mlflow_log.origins import LineageRow, sources_of
 from shoal.review.mlflow_log.run import shorten
 from shoal.review.mlflow_log.tracking import mlflow_page
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters

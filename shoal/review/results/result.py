@@ -1,7 +1,4 @@
-"""The result of a run, read from its folder.
-
-The data that a run was made of, where they are still on this machine.
-"""
+"""The result of a run, read from its folder."""
 
 from __future__ import annotations
 

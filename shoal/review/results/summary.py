@@ -1,9 +1,4 @@
-"""The task and the outcome of a run in two sentences and five numbers, with which its report begins.
-
-The table beside a report's verdict: the run and its null baselines.
-
-The names that pages have for people, with units, in place of the keys of tables and metrics.
-"""
+"""The task and the outcome of a run in two sentences and five numbers, with which its report begins."""
 
 from __future__ import annotations
 

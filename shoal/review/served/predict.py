@@ -2,8 +2,6 @@
 
 Images are decoded like those of a user's own data sets, and converted to the form of the set on which the model was
 trained: grey or in colour, and of its size. Unusable images are listed with their reasons.
-
-New images converted to the form of a finished run's data set, with a note of every conversion.
 """
 
 from __future__ import annotations

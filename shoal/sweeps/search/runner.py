@@ -1,12 +1,4 @@
-"""A search from wherever it stopped to its end: propose a trial, execute it, store it; then write the page.
-
-The score of a finished run: one number, which compares its trial with the others.
-
-The folder of a search below results/searches, and in it the SQLite database of its settled trials.
-
-The database is Optuna's own, so that Optuna's tools can read it. A trial is added when it is settled, in one
-transaction; until then its runs' folders hold all that resuming it needs.
-"""
+"""A search from wherever it stopped to its end: propose a trial, execute it, store it; then write the page."""
 
 from __future__ import annotations
 
