@@ -20,16 +20,9 @@ from pathlib import Path
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, Loaded, Request
-from shoal.data.sets.prepared import (
-    OWN,
-    Manifest,
-    Prepared,
-    open_prepared,
-    read_manifest,
-    remedy,
-    write_prepared,
-    writing,
-)
+from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.sets.remedy import OWN, remedy
+from shoal.data.sets.writing import writing
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""

@@ -24,7 +24,7 @@ from shoal.engine.sites.server import port_fault
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_of, view_page
+from shoal.review.mlflow_log.experiments import experiment_of, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
 from shoal.serving.deployments import POOL, WORKER, end_left_over, make_pool, read_project, register
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts

@@ -12,8 +12,10 @@ from shoal.core.records import BadRecord, record_from_json
 from shoal.data.sets.by_client import OWNER
 from shoal.data.sets.elsewhere import SiteSet, clients_of_site, joined_manifest, write_joined
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import SITES, Manifest, read_manifest
-from shoal.engine.sites.frames import SiteCall, Transport, ask_site
+from shoal.data.sets.prepared import Manifest, read_manifest
+from shoal.data.sets.remedy import SITES
+from shoal.engine.sites.frames import SiteCall
+from shoal.engine.sites.transport import Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 
 

@@ -28,11 +28,12 @@ from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import TABLES
 from shoal.review.mlflow_log.embedded_store import ready_store, recorded_uri, store_uri
+from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.files import log_files, note_text
 from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds, lost_rounds
-from shoal.review.mlflow_log.run import NOTE, mlflow_run
+from shoal.review.mlflow_log.run import mlflow_run
 from shoal.review.results.clusters import CENTRES, FEATURES, read_cluster_tensors, read_clusters
 from shoal.review.results.views import REPORT
 
