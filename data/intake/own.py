@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import DataError
-from shoal.data.intake.client_table import read_labels
+from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_rows import read_rows

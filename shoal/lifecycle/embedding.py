@@ -13,7 +13,8 @@ import torch
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS, Part, write_by_client
+from shoal.data.intake.own_store import VERSIONS
+from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder

@@ -10,7 +10,7 @@ from shoal.engine.store.client_names import client_names
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.review.mlflow_log.origins import sources_of
-from shoal.review.mlflow_log.run import shorten
+from shoal.review.mlflow_log.run_names import shorten
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result
 from shoal.review.results.summary import baseline_rows, summary_of

@@ -21,15 +21,16 @@ from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
-from shoal.review.pages.figures import EMBEDDING
+from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.next_step import next_step
+from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
 from shoal.review.results.site_clusters import site_rows
-from shoal.review.results.summary import baseline_rows, name_of, summary_of, value_of
+from shoal.review.results.summary import baseline_rows, summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_view
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")

@@ -29,7 +29,7 @@ from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
 from shoal.review.mlflow_log.rounds import costs_of_sites, metric_name
-from shoal.review.mlflow_log.run import run_name
+from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
