@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import err, out, say, table_of
-from shoal.cli.options import AnyRun, Json, Runs, find_run
+from shoal.cli.options import AnyRun, Json
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)

@@ -80,7 +80,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         loss_note=method.loss_note(settings.method, settings.rounds),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         repeat=repeat_command(run) if in_run_folder else "dvc repro",
-        files=[name for name in FILES if in_run_folder and (run.path / name).exists()],
+        files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
         **parts_of(run),
