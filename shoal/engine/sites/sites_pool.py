@@ -7,7 +7,6 @@ the run's folder as if a worker here had written it. Of a private memory only ro
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import threading
@@ -25,8 +24,6 @@ from shoal.core.errors import FailureCause
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.sets.by_client import OWNER
 from shoal.data.sets.prepared import read_manifest
-from shoal.engine.cluster.dask_pool import dask_pool
-from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -41,10 +38,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
-from shoal.engine.settings import places
-from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.sites.frames import (
     ClientAtSite,
     Files,
@@ -55,8 +49,6 @@ from shoal.engine.sites.frames import (
     digest,
     named,
 )
-from shoal.engine.sites.server import ServerTransport
-from shoal.engine.sites.study import open_study
 from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
@@ -76,7 +68,6 @@ from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.methods.scores.baselines import Comparison
 
 OF_THE_LEAD = ("tracking", "workers", "checkpoint")
@@ -286,25 +277,3 @@ def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
         _, kept = load_tensors(run / files.memory, sha256=files.sha256[files.memory])
         memory = MemoryVersion(kept["round"], kept["sha256"])
     return ClientAtSite(files.client, tuple(files.sha256[path] for path in files.message), memory)
-
-
-@contextlib.contextmanager
-def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
-    """Yield the pool that the settings describe, and close it at the end.
-
-    Args:
-        workers: of the run's settings.
-        device: cpu or cuda, as resolved.
-
-    Raises:
-        SettingsError: Dask is not installed, or its scheduler cannot be reached. ShoalError: no study is led from here.
-    """
-    with contextlib.ExitStack() as stack:
-        if workers.runner == "local":
-            count = resolve_slots(workers.slots, device)
-            yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
-            return
-        if workers.runner == "sites":
-            yield SitesPool(ServerTransport(open_study(places.home()), resolve_timeout(workers, device)))
-            return
-        yield stack.enter_context(dask_pool(workers, device))
