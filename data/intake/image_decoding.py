@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,26 +41,17 @@ class Unusable(DataError):
         self.kind = kind
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """One image.
-
-    Attributes:
-        pixels: uint8 (height, width) where it is grey, else (height, width, 3).
-        changes: how it was converted, such as "turned upright, converted from CMYK"; empty where it was not.
-    """
-
-    pixels: np.ndarray
-    changes: str = ""
-
-
 def decode(source: Path | BinaryIO) -> np.ndarray:
     """Return the pixels of one image, see `decode_with_changes`."""
-    return decode_with_changes(source).pixels
+    return decode_with_changes(source)[0]
 
 
-def decode_with_changes(source: Path | BinaryIO) -> Decoded:
+def decode_with_changes(source: Path | BinaryIO) -> tuple[np.ndarray, str]:
     """Decode one image of a file, or of bytes in memory; what is transparent becomes white.
+
+    Returns:
+        Its pixels, uint8 (height, width) where it is grey, else (height, width, 3); and how it was converted, such as
+        "turned upright, converted from CMYK", empty where it was not.
 
     Raises:
         Unusable: the reason, without the path.
@@ -103,9 +93,7 @@ def header_size(path: Path) -> tuple[int, int] | None:
         return None
 
 
-def _decode(source: Path | BinaryIO) -> Decoded:
-    if not isinstance(source, Path):
-        source.seek(0)
+def _decode(source: Path | BinaryIO) -> tuple[np.ndarray, str]:
     changes = []
     with Image.open(source, formats=FORMATS) as opened:
         if opened.width * opened.height > MAX_PIXELS:
@@ -124,8 +112,7 @@ def _decode(source: Path | BinaryIO) -> Decoded:
             changes.append(f"the first of {frames} frames")
         opened.load()
         ImageOps.exif_transpose(opened, in_place=True)
-        pixels = np.asarray(_on_white(opened))
-    return Decoded(pixels, ", ".join(changes))
+        return np.asarray(_on_white(opened)), ", ".join(changes)
 
 
 def _on_white(image: Image.Image) -> Image.Image:

@@ -13,6 +13,8 @@ from PIL import Image
 from shoal.data.intake.image_decoding import Unusable, decode_with_changes, header_size
 from shoal.data.sets.intake_notes import Intake
 
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's modes of images by their channels."""
 GREY_IN_COLOUR = "grey: its pixels fill all three colours"
 
 
@@ -71,25 +73,33 @@ def read_images(
         wanted: height and width.
         resize: whether those of another size are brought to it, bilinear with antialiasing.
     """
-    pictures: list[Picture] = []
-    rejected: list[Rejected] = []
+    pictures = []
+    rejected = []
     for name in names:
         try:
-            decoded = decode_with_changes(root / name)
+            pixels, changes = decode_with_changes(root / name)
         except Unusable as error:
             rejected.append(Rejected(name, str(error), error.kind))
             continue
-        height, width = decoded.pixels.shape[:2]
-        pixels = decoded.pixels
+        height, width = pixels.shape[:2]
         if (height, width) != wanted:
             pixels = resized_pixels(pixels, wanted) if resize else np.empty((0, 0), dtype=np.uint8)
-        pictures.append(Picture(name, pixels, (height, width), decoded.changes))
+        pictures.append(Picture(name, pixels, (height, width), changes))
     return pictures, rejected
 
 
 def resized_pixels(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Return an image uint8 (height, width) or (height, width, 3) in another size, bilinear with antialiasing."""
     return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+
+
+def in_form(pixels: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return an image as `decode` gives it in the mode and the size of a set, uint8 (channels, height, width)."""
+    channels, height, width = shape
+    image = np.asarray(Image.fromarray(pixels).convert(MODES[channels]))
+    if image.shape[:2] != (height, width):
+        image = resized_pixels(image, (height, width))
+    return np.ascontiguousarray(np.atleast_3d(image).transpose(2, 0, 1))
 
 
 def channels_of(pictures: list[Picture]) -> int:

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.core.errors import DataError, shown
+from shoal.core.errors import DataError, first_of, shown
 from shoal.data.intake.client_table import label_names
 from shoal.data.intake.folder_files import one_spelling, spellings
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
 
 
 def labels_by_file(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> dict[str, str]:
@@ -39,7 +38,7 @@ def labels_by_file(path: Path, files: Sequence[str], onto: Prepared | None, inta
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise DataError(f"{path} labels these files more than once: {some_of(repeated)}")
-    return {name: str(label) for name, label in zip(names, labels, strict=True)}
+    return dict(zip(names, labels.tolist(), strict=True))
 
 
 def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> list[str]:

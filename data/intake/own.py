@@ -83,9 +83,8 @@ def _with_labels(path: Path, onto: Prepared, options: AddOptions, intake: Intake
 def _read_images(folder: Path, _store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
     batch = read_folder(folder, onto, options, intake).batch
     if batch is None:
-        assert onto is not None, "else a client would lack images"
         count = intake.known.get("files", 0)
-        raise NothingNew(f"{onto.manifest.name!r} has all of these {count} images already: nothing to append")
+        raise NothingNew(f"the set has all of these {count} images already: nothing to append")
     return batch
 
 

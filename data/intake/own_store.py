@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.data.intake.copies import Copies, draw_test_part, find_copies, note_copies
@@ -19,7 +20,7 @@ from shoal.data.intake.images import Rejected
 from shoal.data.intake.names import in_order
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
-from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
+from shoal.data.sets.lazy_array import Joined, Selected
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
@@ -99,8 +100,7 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
     """
     _check_fit(batch, onto, test)
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
-    number = {client: k for k, client in enumerate(clients)}
-    owner = np.array([number[client] for client in batch.client], dtype=np.int64)
+    owner = pd.Index(clients).get_indexer(batch.client).astype(np.int64)
     in_test = _test_rows(batch, owner, len(clients), test, seed, onto)
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else ()
@@ -115,7 +115,10 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
         _note_new_names(batch.intake, about, clients, class_names)
         parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
         source = f"{about.source}; then {source}"
-        licence = _both_licences(about.licence, licence)
+        if licence in (about.licence, "not stated"):
+            licence = about.licence
+        else:
+            licence = f"{about.licence}; then {licence}"
         extra = _grown(about, extra)
     manifest = Manifest(
         name=name,
@@ -172,16 +175,7 @@ def _note_new_names(intake: Intake, about: Manifest, clients: Sequence[str], lab
 def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
     """Return the samples of a batch that are chosen, bool (n,)."""
     rows = np.flatnonzero(chosen)
-    x: SampleArray = batch.x
-    if len(rows) < len(batch.x):
-        x = Selected(batch.x, rows)
-    return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
-
-
-def _both_licences(old: str, new: str) -> str:
-    if new in (old, "not stated"):
-        return old
-    return f"{old}; then {new}"
+    return Part(Selected(batch.x, rows), None if y is None else y[rows], owner[rows], [batch.file[k] for k in rows])
 
 
 def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
@@ -248,8 +242,7 @@ def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
     """Return the part and index of each file of a set of the user's own."""
     table = sample_files(onto)
     assert table is not None, "a set of the user's own has them"
-    places = zip(table["part"], table["index"], strict=True)
-    return {file: (part, int(index)) for file, (part, index) in zip(table["file"], places, strict=True)}
+    return {row.file: (row.part, row.index) for row in table.itertuples(index=False)}
 
 
 def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -258,5 +251,4 @@ def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.nd
     Known names keep their numbers; new ones follow in order, whole numbers in numerical order.
     """
     names = (*known, *in_order(set(labels) - set(known)))
-    number = {label: k for k, label in enumerate(names)}
-    return np.array([number[label] for label in labels], dtype=np.int64), names
+    return pd.Index(names).get_indexer(labels).astype(np.int64), names

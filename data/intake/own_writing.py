@@ -44,7 +44,7 @@ def write_by_client(folder: Path, manifest: Manifest, parts: Mapping[str, Part])
     Raises:
         DataError: a dtype, a shape or a count is wrong, a value is not finite, or the disk is full.
     """
-    arrays: dict[str, SampleArray | None] = {}
+    arrays = {}
     for name, part in parts.items():
         empty = not len(part.owner) and name != "train"
         arrays[f"{name}_x"] = None if empty else part.x
@@ -52,7 +52,7 @@ def write_by_client(folder: Path, manifest: Manifest, parts: Mapping[str, Part])
     check_arrays(manifest, arrays)
     owner = parts["train"].owner.astype(np.int64)
     digest = array_digest({**arrays, "client": owner})
-    files: dict[str, str] = {}
+    files = {}
     with new_set(folder) as scratch:
         for name, part in parts.items():
             files[OWNER[name]] = _write_array(scratch / OWNER[name], part.owner.astype(np.int64))
@@ -63,8 +63,8 @@ def write_by_client(folder: Path, manifest: Manifest, parts: Mapping[str, Part])
 
 def _write_client(scratch: Path, client: int, parts: Mapping[str, Part]) -> dict[str, str]:
     """Write the folder of a client; return the sha256 of each file, by its path within the set."""
-    found: dict[str, str] = {}
-    origins: dict[str, tuple[np.ndarray, list[str]]] = {}
+    found = {}
+    origins = {}
     place = scratch / FOLDER / f"{client:04d}"
     for name, part in parts.items():
         rows = np.flatnonzero(part.owner == client)

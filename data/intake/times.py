@@ -74,7 +74,7 @@ def times_of(values: pd.Series, column: str, scale: int | None = None) -> Times:
         scale = 10 ** max(0, min(MAX_DECIMALS, MAX_DIGITS - len(str(int(largest)))))
     if largest * scale >= 2.0**63:
         raise DataError(f"column {shown(column)}: times up to {largest:g} are too large: subtract a number")
-    if pd.api.types.is_integer_dtype(values):
+    if values.dtype.kind in "iu":
         return Times(numbers.astype(np.int64) * scale, scale, 0.0, False)
     ticks = np.rint(numbers.astype(np.float64) * scale).astype(np.int64)
     spacing = float(np.spacing(np.abs(numbers).max()))
@@ -84,7 +84,7 @@ def times_of(values: pd.Series, column: str, scale: int | None = None) -> Times:
 def _dates(values: pd.Series, column: str) -> Times:
     try:
         moments = values
-        if not pd.api.types.is_datetime64_any_dtype(values):
+        if values.dtype.kind != "M":
             moments = pd.to_datetime(values, format="ISO8601")
         zone = moments.dt.tz
         if zone is not None:

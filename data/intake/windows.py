@@ -7,6 +7,7 @@ where times are numbers. A window that lacks a sample is left out; none is fille
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -128,13 +129,11 @@ def duration(text: str, option: str, times: Times) -> int:
         DataError: another text, or a duration that is not above 0.
     """
     ticks = 0
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         if not times.dated:
             ticks = round(float(text) * times.scale)
         elif not text.strip().replace(".", "", 1).isdigit():  # pandas would take it for nanoseconds
             ticks = pd.Timedelta(text).as_unit("ns").value
-    except (ValueError, OverflowError):
-        pass
     if ticks <= 0:
         expected = "a duration such as 24h, 15min or 7d" if times.dated else "a number, as the times are numbers"
         raise DataError(f"{option} {text!r}: expected {expected}")
@@ -217,21 +216,18 @@ def cut(
     Raises:
         DataError: no window is complete, a series is irregular, or its samples are at other distances than the set's.
     """
-    parts: list[np.ndarray] = []
-    rows: list[np.ndarray] = []
-    names: list[str] = []
+    rows = []
+    names = []
     for name, row, times in zip(series.name, series.row, series.times, strict=True):
         places, regular = regular_places(name, times, rule.distance)
         present = ~missing[row]
         row = row[present]
         for low, title in _complete(name, places[present], _shown(regular[present], rule), rule, intake):
-            window = row[low : low + rule.length]
-            parts.append(x[window].T)
-            rows.append(window)
+            rows.append(row[low : low + rule.length])
             names.append(title)
-    if not parts:
+    if not rows:
         raise DataError(f"no window of {rule.length} samples is complete in any of {len(series.name)} series: {advice}")
-    return Windows(np.ascontiguousarray(np.stack(parts), dtype=np.float32), rows, names)
+    return Windows(np.ascontiguousarray(x[np.stack(rows)].transpose(0, 2, 1), dtype=np.float32), rows, names)
 
 
 def _shown(ticks: np.ndarray, rule: WindowRule) -> np.ndarray:
@@ -240,8 +236,7 @@ def _shown(ticks: np.ndarray, rule: WindowRule) -> np.ndarray:
         return ticks
     utc = pd.DatetimeIndex(ticks.astype("datetime64[ns]"), tz="UTC")
     clocks = utc.tz_convert(rule.zone).tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
-    result: np.ndarray = np.maximum.accumulate(clocks)
-    return result
+    return np.asarray(np.maximum.accumulate(clocks))
 
 
 def _complete(

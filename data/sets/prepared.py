@@ -111,7 +111,7 @@ class Manifest:
 
 def _column_widths(coding: Mapping[str, Any]) -> tuple[int, ...]:
     """Return `column_widths` from the coding of a table; empty without columns of text."""
-    categories = coding.get("categories", {})
+    categories = coding.get("categories")
     if not categories:
         return ()
     return tuple(len(categories[column]) if column in categories else 1 for column in coding["columns"])
@@ -153,11 +153,8 @@ class Prepared:
         """
         path = self.folder / f"column_{name}.npy"
         if not path.exists():
-            have = self.columns()
-            raise DataError(
-                f"data set {self.manifest.name!r} has no column {name!r}; it has "
-                f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"
-            )
+            have = ", ".join(self.columns()) or "no columns: only sets with natural clients have one"
+            raise DataError(f"data set {self.manifest.name!r} has no column {name!r}; it has {have}")
         return np.array(_array(path, self.manifest))
 
 
@@ -324,8 +321,7 @@ def _mapped(path: Path) -> np.ndarray:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-                return array
+                return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except SystemError:
             if attempt == MAX_PARSES - 1:
                 raise
@@ -361,16 +357,11 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
     return opened
 
 
-def is_here(manifest: Manifest, folder: Path, path: Path) -> bool:
-    """Return whether a client's file belongs here: any does, unless the set lies at sites."""
-    return SITES not in manifest.extra or path.relative_to(folder).as_posix() in manifest.files
-
-
 def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dict[str, SampleArray | None]:
     """Return the arrays of a set that is stored by client; no client's file is opened."""
 
     def open_array(path: Path) -> np.ndarray:
-        if not is_here(manifest, folder, path):
+        if SITES in manifest.extra and path.relative_to(folder).as_posix() not in manifest.files:
             raise DataError(
                 f"samples of {manifest.name!r} lie at its sites ({', '.join(manifest.extra[SITES])}), not here"
             )
@@ -378,22 +369,19 @@ def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dic
             check(manifest, path)
         return _array(path, manifest)
 
-    labelled = manifest.classes is not None
-    if SITES in manifest.extra and not any(name.startswith(f"{FOLDER}/") for name in manifest.files):
-        labelled = False  # where a run is led, nobody knows the labels of sites
-    found: dict[str, SampleArray | None] = {}
+    kinds = {"x": (manifest.shape, np.dtype(DTYPES[manifest.kind]))}
+    # Where a run is led, nobody knows the labels of sites.
+    at_sites = SITES in manifest.extra and not any(name.startswith(f"{FOLDER}/") for name in manifest.files)
+    if manifest.classes is not None and not at_sites:
+        kinds["y"] = ((), np.dtype(np.int64))
+    arrays: dict[str, SampleArray | None] = dict.fromkeys(ARRAYS)
     for part, count in (("train", manifest.train), ("test", manifest.test)):
-        path = folder / OWNER[part]
         check_file(folder, manifest, OWNER[part])
-        division = Division(_array(path, manifest))
-        found[f"{part}_x"] = None
-        found[f"{part}_y"] = None
         if count or part == "train":
-            dtype = np.dtype(DTYPES[manifest.kind])
-            found[f"{part}_x"] = ClientArray(folder, f"{part}_x", division, manifest.shape, dtype, open_array)
-            if labelled:
-                found[f"{part}_y"] = ClientArray(folder, f"{part}_y", division, (), np.dtype(np.int64), open_array)
-    return found
+            division = Division(_array(folder / OWNER[part], manifest))
+            for what, about in kinds.items():
+                arrays[f"{part}_{what}"] = ClientArray(folder, f"{part}_{what}", division, *about, open_array)
+    return arrays
 
 
 def check_bytes(prepared: Prepared) -> None:

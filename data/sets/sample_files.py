@@ -87,5 +87,4 @@ def files_table(parts: dict[str, tuple[np.ndarray, list[str]]]) -> bytes:
     import pandas as pd
 
     rows = [pd.DataFrame({"part": part, "index": index, "file": files}) for part, (index, files) in parts.items()]
-    result: bytes = pd.concat(rows, ignore_index=True).to_parquet(index=False)
-    return result
+    return bytes(pd.concat(rows, ignore_index=True).to_parquet(index=False))

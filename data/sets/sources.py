@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from shoal.core.errors import DataError, short_text
+from shoal.core.errors import DataError, first_of, short_text
 from shoal.data.sets.files import DIGESTS
 from shoal.data.sets.readers import unpack
-from shoal.data.sets.wording import first_of
 
 MIRROR_VARIABLE = "SHOAL_DATA_MIRROR"
 DOWNLOAD_ERRORS = (OSError, RuntimeError, HTTPException)

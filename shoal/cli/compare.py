@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import err, out, table_of
+from shoal.cli.console import err, out, say, table_of
 from shoal.cli.options import AnyRun, Json
 from shoal.core.errors import ShoalError
 
@@ -35,9 +35,9 @@ def compare(
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.comparison import check_different, why_not_comparable
     from shoal.review.results.number_names import name_of
     from shoal.review.results.result import run_result
+    from shoal.review.results.runs import check_different, why_not_comparable
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
@@ -57,4 +57,4 @@ def compare(
     out.print(table_of(("run", *table.index), rows))
     reason = why_not_comparable(found)
     if reason is not None:
-        out.print(reason, highlight=False, soft_wrap=True)
+        say(reason)

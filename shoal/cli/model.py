@@ -96,10 +96,7 @@ def log_one(run: RunFolder) -> str:
         ShoalError: a file of the run is damaged, or MLflow lacks something of the run.
     """
     from shoal.engine.store.status import FINISHED
-    from shoal.review.mlflow_log.tracking import shown_uri, sync
-    from shoal.review.mlflow_log.trouble import reason_of
-    from shoal.review.mlflow_log.whole_run import check_whole
-    from shoal.review.served.record import register_model
+    from shoal.review.mlflow_log.tracking import check_whole, reason_of, register_model, shown_uri, sync
 
     settings = run.settings()
     if run.status().state != FINISHED:

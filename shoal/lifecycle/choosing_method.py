@@ -24,8 +24,7 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.lifecycle.choosing import draw_samples, some_clients
-from shoal.lifecycle.kept_choices import known_choice, write_choice
+from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients, write_choice
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.column_facts import are_counts, column_spread

@@ -17,11 +17,10 @@ from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import make_figures, make_report
 from shoal.lifecycle.site_baseline import federated_baseline
-from shoal.review.mlflow_log.tracking import Tracker
+from shoal.review.mlflow_log.tracking import Tracker, log_run, register_model
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.site_clusters import write_clusters_of_sites
-from shoal.review.served.record import log_run, register_model
 
 ROUNDS = "rounds"
 CLUSTERS = "clusters"

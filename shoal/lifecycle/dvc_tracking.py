@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
-from shoal.lifecycle.dvc_command import dvc, refusal
+from shoal.engine.settings.private_home import make_cache, user_umask
+from shoal.engine.store.user_name import name_user
 
 STAGE_VARIABLE = "DVC_STAGE"
 """Set by DVC in the commands of its stages, which hold DVC's lock."""
@@ -75,3 +78,21 @@ def try_to_track(path: Path) -> tuple[Path | None, str]:
         return track(path), ""
     except DvcError as error:
         return None, str(error)
+
+
+def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of DVC.
+
+    Args:
+        root: of the DVC repository.
+        words: the command.
+    """
+    make_cache(root)
+    name_user()
+    command = [sys.executable, "-m", "dvc", *words]
+    return subprocess.run(command, cwd=root, umask=user_umask(), capture_output=True, text=True)
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """Return on one line why DVC refused a command; it names the file to remove where a killed DVC left its lock."""
+    return " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")

@@ -20,13 +20,13 @@ from shoal.core.errors import ShoalError
 from shoal.data.sets.sources import MIRROR_VARIABLE
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
+from shoal.engine.sites.server import port_fault
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.user_name import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.experiments import experiment_of, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
-from shoal.serving.deployments import POOL, make_pool, read_project, register
-from shoal.serving.left_over import WORKER, end_left_over
+from shoal.serving.deployments import POOL, WORKER, end_left_over, make_pool, read_project, register
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
 from shoal.serving.processes import (
     Parts,
@@ -368,16 +368,11 @@ def check_port(port: int, option: str, host: str) -> None:
     Raises:
         ServeError: something listens on it, or it cannot be listened on.
     """
-    with socket.socket() as probe:
-        # Like servers: a port whose last connections are closing is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ServeError(
-                f"port {port} of {host} cannot be used ({error.strerror}): stop the program that uses it (another "
-                f"`shoal serve`, or servers of one that was killed?), or choose another port with {option}"
-            ) from error
+    if fault := port_fault(host, port):
+        raise ServeError(
+            f"port {port} of {host} cannot be used ({fault}): stop the program that uses it (another `shoal serve`, or "
+            f"servers of one that was killed?), or choose another port with {option}"
+        )
 
 
 def experiment_id(service: Service) -> str:

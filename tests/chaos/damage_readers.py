@@ -196,7 +196,7 @@ def serving(subject: Subject) -> None:
 
 def scores(subject: Subject) -> None:
     """The score of a search that this run has."""
-    from shoal.sweeps.search.scores import score_of
+    from shoal.sweeps.search.runner import score_of
 
     print(score_of(RunFolder(subject.run), "neighbours"))
 

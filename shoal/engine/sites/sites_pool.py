@@ -180,7 +180,7 @@ class SitesPool:
 
     def train(self, site: str, facts: RunFacts, request: Train) -> Trained:
         """Have a site train clients of its own, and keep their answers in the run's folder."""
-        files: dict[str, bytes] = {}
+        files = {}
         for client in request.clients:
             for path in client.message:
                 if client.sha256[path] not in files:
@@ -189,7 +189,7 @@ class SitesPool:
         texts = {} if request.plan is None else {"plan": json.dumps(asdict(request.plan))}
         call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=texts)
         told, back = ask_site(self._transport, site, call, files)
-        results: dict[int, FinishedWork | Failed] = {}
+        results = {}
         for client in request.clients:
             results[client.client] = self.result(site, request, client.client, told.get(str(client.client)), back)
         return Trained(results)
@@ -207,7 +207,9 @@ class SitesPool:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return SiteFailed(site, f"the answer of client {client} cannot be read ({error})").answer
         if done.memory is not None:
-            contents[done.memory] = memory_stub(site, request.round, done.sha256[done.memory])
+            # It stands here for the private memory, which its site keeps.
+            stub = {"site": site, "round": request.round, "sha256": done.sha256[done.memory]}
+            contents[done.memory] = tensor_bytes({}, stub)
         done = replace(done, sha256={name: digest(content) for name, content in contents.items()})
         private_folder(paths.work.parent)
         private_folder(paths.work)
@@ -275,8 +277,3 @@ def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
         _, kept = load_tensors(run / files.memory, sha256=files.sha256[files.memory])
         memory = MemoryVersion(kept["round"], kept["sha256"])
     return ClientAtSite(files.client, tuple(files.sha256[path] for path in files.message), memory)
-
-
-def memory_stub(site: str, round: int, sha256: str) -> bytes:
-    """Return the file that stands here for a private memory, which its site keeps."""
-    return tensor_bytes({}, {"site": site, "round": round, "sha256": sha256})

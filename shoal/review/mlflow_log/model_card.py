@@ -11,10 +11,9 @@ from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.review.mlflow_log.origins import sources_of
 from shoal.review.mlflow_log.run_names import shorten
-from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result
-from shoal.review.results.summary import summary_of
+from shoal.review.results.summary import baseline_rows, summary_of
 
 MAX_CARD_CHARACTERS = 5000
 """Characters of a model version's description that MLflow's tables hold."""

@@ -8,6 +8,7 @@ round ended. A server out of reach never stops training; the next sync catches u
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import re
@@ -16,20 +17,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
-from shoal.engine.settings.addresses import fill_variables, masked
+from shoal.engine.settings.addresses import fill_variables, masked, without_user
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.checkpoint import load_manifest
+from shoal.engine.store.codec import StoreError
+from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.engine.store.tables import TABLES
+from shoal.review.mlflow_log.embedded_store import ready_store, recorded_uri, store_uri
 from shoal.review.mlflow_log.experiments import NOTE
-from shoal.review.mlflow_log.files import log_files
+from shoal.review.mlflow_log.files import log_files, note_text
+from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.models import log_models
-from shoal.review.mlflow_log.note import note_text
-from shoal.review.mlflow_log.rounds import log_quality, log_rounds
+from shoal.review.mlflow_log.rounds import log_quality, log_rounds, lost_rounds
 from shoal.review.mlflow_log.run import mlflow_run
-from shoal.review.mlflow_log.trouble import INCOMPLETE, check_installed, has_reported_trouble, reason_of
+from shoal.review.results.clusters import CENTRES, FEATURES, read_cluster_tensors, read_clusters
 from shoal.review.results.views import REPORT
 
 # Seconds for one answer: a server with an object store answers when it has stored a whole model.
@@ -154,7 +159,10 @@ def report_trouble(run: RunFolder, error: Exception) -> None:
     """Record in the events of a run, once a start, why MLflow does not have it, and what to do."""
     settings = run.settings()
     with contextlib.suppress(ShoalError):  # a full disk takes no event
-        if not has_reported_trouble(run):
+        kinds = [event.kind for event in run.events()]
+        begun = max((place for place, kind in enumerate(kinds) if kind in ("started", "resumed")), default=0)
+        # MLflow is asked beside the run's start, and may have failed just before that is noted.
+        if INCOMPLETE not in kinds[max(0, begun - 1) :]:
             run.event(
                 INCOMPLETE,
                 message=f"MLflow at {shown_uri(settings)} does not have all of the run ({reason_of(error, settings)}); "
@@ -194,3 +202,108 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         else:
             client.set_terminated(run_id, status, int((run.status().updated or 0) * 1000) or None)
     return run_id
+
+
+def mlflow_page(folder: RunFolder) -> str | None:
+    """Return the address of a run on MLflow's page.
+
+    Returns:
+        None where the run is not in MLflow, or where no page of its store is known.
+    """
+    tracking = folder.status().tracking
+    settings = folder.settings()
+    run_id = tracking.mlflow_run
+    if not run_id or tracking.mlflow_uri != recorded_uri(shown_uri(settings)):
+        return None  # it is not logged, or it is logged elsewhere now
+    store = tracking_uri(settings)
+    # The page of a store of the run's own, without a server, is not known.
+    page = os.environ.get(places.PAGE_VARIABLE) if settings.tracking.uri is None else None
+    if store.startswith("http"):
+        page = without_user(store)
+    return f"{page.rstrip('/')}/#/runs/{run_id}" if page else None
+
+
+def log_run(run: RunFolder) -> bool:
+    """Bring MLflow up to date with a run whose rounds are done: tables, figures, report, checkpoints, final model.
+
+    Returns:
+        Whether MLflow has all of it now.
+    """
+    try:
+        sync(run, run.settings())
+    except Exception as error:  # whatever MLflow raises, the run is done
+        report_trouble(run, error)
+        return False
+    return True
+
+
+def register_model(run: RunFolder) -> str | None:
+    """Register the model that a run has logged, and move the aliases of its name.
+
+    Returns:
+        Its version; None where the settings want none or MLflow has no model.
+    """
+    settings = run.settings()
+    run_id = run.status().tracking.mlflow_run
+    if run_id is None:
+        return None
+    try:
+        return register(run, settings, open_client(settings), run_id)
+    except Exception as error:
+        report_trouble(run, error)
+        return None
+
+
+def check_whole(run: RunFolder) -> None:
+    """Refuse a finished run with a damaged file; figures and the report, which are views, are not checked.
+
+    Raises:
+        StoreError, RunError: names the run, the file, and what to do.
+    """
+    run.settings()
+    run.whole_events()
+    for name in TABLES:
+        run.table(name)
+    lost = lost_rounds(run)
+    for round in range(run.status().round + 1):
+        if round in lost:
+            continue
+        try:
+            load_manifest(run, round)
+        except StoreError as error:
+            raise StoreError(
+                f"run {run.name}: {error}; `shoal run --resume {run.name}` writes the tables without round {round}"
+            ) from error
+    read_state(run)
+    read_clusters(run)
+    for name in (CENTRES, FEATURES):
+        read_cluster_tensors(run, name)
+
+
+INCOMPLETE = "mlflow_incomplete"
+"""Event of a run: MLflow does not have all of it."""
+
+
+class TrackingError(ShoalError):
+    """MLflow cannot log a run, for a reason that the user can correct."""
+
+
+def check_installed() -> None:
+    """Refuse to continue without the package MLflow; a folder named `mlflow` on Python's path is no package.
+
+    Raises:
+        TrackingError: says how to install it.
+    """
+    spec = importlib.util.find_spec("mlflow")
+    if spec is None or spec.origin is None:
+        raise TrackingError(
+            "the package mlflow is not installed here: `pip install mlflow`, or set tracking.mlflow to false"
+        )
+
+
+def reason_of(error: Exception, settings: Settings) -> str:
+    """Return what an error says, without the secrets of an address, and of MLflow's errors at most 200 characters."""
+    reason = masked(str(error) or type(error).__name__, settings.tracking.uri)
+    if isinstance(error, ShoalError):
+        return reason
+    return short_text(Exception(reason))

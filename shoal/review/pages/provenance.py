@@ -12,8 +12,8 @@ from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, de
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.origins import LineageRow, sources_of
-from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.mlflow_log.run_names import shorten
+from shoal.review.mlflow_log.tracking import mlflow_page
 
 MAX_CHARACTERS = 120
 """Characters of a value that are shown."""

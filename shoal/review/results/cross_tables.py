@@ -10,7 +10,7 @@ import pandas as pd
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.clusters import partition_client_names
-from shoal.review.results.run_data import run_data
+from shoal.review.results.result import run_data
 
 MAX_CROSSED = 30
 """The largest number of rows, and of columns, of a table."""

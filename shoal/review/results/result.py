@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shoal.core.errors import ShoalError
+from shoal.data.partition.table import Partition, load_partition
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS
 from shoal.methods.scores.verdict import Verdict
@@ -54,7 +57,7 @@ def run_result(run: RunFolder) -> RunResult:
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
-    metrics: dict[str, float] = {}
+    metrics = {}
     for _, evaluated in rounds[names].dropna(how="all").tail(1).iterrows():
         metrics = {name: float(value) for name, value in evaluated.dropna().items()}
     sent = dict.fromkeys(WAYS, 0)
@@ -92,3 +95,21 @@ def shown_metrics(result: RunResult) -> dict[str, float]:
     last = {name: metrics.pop(name) for name in neither if name in metrics}
     first = {metric.name: metrics.pop(metric.name) for metric in METRICS if metric.name in metrics}
     return {**first, **result.quality, **metrics, **last}
+
+
+def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
+    """Return the data set and the partition of a run; None where either is not here, or is another one now.
+
+    Args:
+        run: the run's folder.
+    """
+    lineage = run.lineage()
+    try:
+        prepared = open_prepared(run.folder_of("data"))
+        partition = load_partition(run.folder_of("partition"))
+    except (ShoalError, OSError):
+        return None
+    same = prepared.manifest.digest == lineage.data.digest and partition.digest == lineage.partition.digest
+    if not same:
+        return None
+    return prepared, partition

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.baselines import Comparison
+from shoal.methods.scores.verdict import in_words
 from shoal.review.results.clusters import cluster_facts, read_clusters
-from shoal.review.results.result import RunResult, run_result
-from shoal.review.results.run_data import run_data
+from shoal.review.results.result import RunResult, run_data, run_result
 
 SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "neighbour_agreement", "silhouette", "loss")
 """The scores that a summary may name, the most telling first: those with labels before those without."""
@@ -63,10 +64,12 @@ def summary_of(run: RunFolder) -> Summary:
         run: the run's folder.
     """
     result = run_result(run)
-    clusters = clusters_found(run, result)
-    scores = scores_of(result)
-    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
-    return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
+    values = {**result.metrics, **result.quality}
+    names = [name for name in SCORES if name in values][:MAX_SCORES]
+    scores = [Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names]
+    numbers = (*clusters_found(run, result), *scores)
+    costs = (bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
+    return Summary(task_sentence(run), outcome_sentence(run, result, numbers), (*numbers, *costs))
 
 
 def task_sentence(run: RunFolder) -> str:
@@ -116,22 +119,15 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        sizes_in_words = f"of {sizes.min():,} to {sizes.max():,} samples"
+        about = f"of {sizes.min():,} to {sizes.max():,} samples"
         if unused := facts.clusters - len(sizes):
-            sizes_in_words += f"; {unused} of {facts.clusters} are empty"
-        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
+            about += f"; {unused} of {facts.clusters} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
     for name, ending in (("clusters_used", ""), ("clusters", " of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            return (Number(f"{count}", f"{plural(count, 'cluster')}{ending}"),)
+            return (Number(f"{count}", plural(count, "cluster") + ending),)
     return ()
-
-
-def scores_of(result: RunResult) -> tuple[Number, ...]:
-    """Return the most telling scores that the run has."""
-    values = {**result.metrics, **result.quality}
-    names = [name for name in SCORES if name in values][:MAX_SCORES]
-    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names)
 
 
 def bytes_sent(moved: Mapping[str, int]) -> Number:
@@ -182,3 +178,21 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return noun
     return f"{noun}s"
+
+
+def baseline_rows(comparison: Comparison) -> list[dict[str, str]]:
+    """Return a row for the run, one for each null baseline, and one for random clusters, without empty columns."""
+    rows = [_row("this run", comparison.acc, comparison.neighbours, comparison.probe)]
+    spaces = dict.fromkeys((*comparison.baseline_neighbours, *comparison.baseline_probes))
+    for space in spaces:
+        scores = (comparison.baseline_acc, comparison.baseline_neighbours, comparison.baseline_probes)
+        acc, neighbours, probe = (values.get(space) for values in scores)
+        rows.append(_row(f"K-means on {in_words(space)}", acc, neighbours, probe))
+    rows.append(_row("the run's clusters in random order", comparison.chance_acc, 0.0, None))
+    kept = [column for column in rows[0] if any(row[column] for row in rows)]
+    return [{column: row[column] for column in kept} for row in rows]
+
+
+def _row(name: str, acc: float | None, neighbours: float | None, probe: float | None) -> dict[str, str]:
+    numbers = {"ACC": acc, "neighbour agreement": neighbours, "linear probe": probe}
+    return {"": name, **{column: "" if value is None else f"{value:.3f}" for column, value in numbers.items()}}

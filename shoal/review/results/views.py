@@ -31,7 +31,8 @@ def keep_view(run: RunFolder, view: str, source: str = "") -> None:
         view: FIGURES or REPORT.
         source: of figures, from `source_of_figures`; empty where they are to be drawn again.
     """
-    files = {str(path.relative_to(run.path)): file_digest(path) for path in view_files(run, view)}
+    paths = run.figures.rglob("*") if view == FIGURES else [run.path / REPORT]
+    files = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(paths) if path.is_file()}
     write_sealed(run.path / VIEWS, {**kept_views(run), view: {"files": files, "source": source}}, sync=False)
 
 
@@ -41,13 +42,6 @@ def kept_views(run: RunFolder) -> dict[str, Any]:
         return dict(read_sealed(run.path / VIEWS))
     except (StoreError, TypeError, ValueError):
         return {}
-
-
-def view_files(run: RunFolder, view: str) -> list[Path]:
-    """Return the files of a view."""
-    if view == REPORT:
-        return [run.path / REPORT]
-    return sorted(path for path in run.figures.rglob("*") if path.is_file())
 
 
 def files_of(run: RunFolder, view: str) -> dict[str, str]:

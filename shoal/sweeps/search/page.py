@@ -31,10 +31,9 @@ from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.results.fonts import make_drawable
-from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import CLUSTER_SCORES, SearchDefinition
 from shoal.sweeps.search.proposals import SEED_LIMIT, import_optuna
-from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings
+from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings, caveats, value_in_words
 
 if TYPE_CHECKING:
     import optuna

@@ -25,7 +25,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
 from shoal.review.mlflow_log.embedded_store import TrackingStoreError, ready_store, store_uri
 from shoal.review.mlflow_log.run_names import title
-from shoal.review.mlflow_log.trouble import INCOMPLETE
+from shoal.review.mlflow_log.tracking import INCOMPLETE
 
 pytestmark = pytest.mark.long
 
