@@ -9,6 +9,7 @@ Symbols in shapes: n rows, m rows that were read, k columns.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import outgoing_update, part_of_sum
-from shoal.methods.contract.base import Method, Server, Update
+from shoal.methods.contract.base import Client, Method, Server, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.review.served.row_reading import Sent, read_rows
 
@@ -76,6 +77,15 @@ class Sender:
     sent: list[Sent] = field(default_factory=list)
 
 
+class Exchange(NamedTuple):
+    """A message to a client, what the client makes of it, and what of that leaves the client."""
+
+    message: Message
+    client: Client
+    answer: Message
+    left: Message
+
+
 Senders = dict[tuple[int, bytes], Sender]
 """What the server has, by client and by digest of the true rows: a space in which a client's rows are others."""
 
@@ -88,8 +98,8 @@ def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
         summed: whether the server sees only the sum of the clients' messages; None: where the run has masks.
 
     Raises:
-        RunError: the run's messages hold no sums of rows, it had asynchronous rounds, or it cannot be played again to
-            the same bits.
+        RunError: the run's messages hold no sums of rows, or sums with noise, it had asynchronous rounds, or it cannot
+            be played again to the same bits.
     """
     opened = OpenedRun(run)
     settings = opened.settings
@@ -98,10 +108,15 @@ def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
             f"the messages of run {run.name} hold no sums of rows, which alone are looked for: docs/privacy.md says "
             f"what the messages of method {settings.method.name!r} reveal"
         )
+    if settings.privacy.secret:
+        raise RunError(
+            f"run {run.name} has noise, below which no row is read exactly: docs/privacy.md says to how many a server "
+            "comes near that knows all other rows"
+        )
     if settings.participation.buffer:
         raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
     view, server = played(opened, summed=settings.privacy.sums == "masked" if summed is None else summed)
-    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
+    if server_digest(server) != run.status().weights_sha256:
         raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
     return view
 
@@ -118,60 +133,66 @@ def played(opened: OpenedRun, *, summed: bool) -> tuple[ServerView, Server]:
     with one_thread(), arithmetic(opened.precision):
         server = initial_state(opened)
         while not server.finished and server.round < opened.settings.rounds:
-            server = played_round(opened, server, memories, senders, summed=summed)
+            server, exchanges = played_round(opened, server, memories)
+            hear(opened.method, exchanges, senders, summed=summed)
     return judged(senders), server
 
 
-def played_round(
-    opened: OpenedRun,
-    server: Server,
-    memories: dict[int, Tensors],
-    senders: Senders,
-    *,
-    summed: bool,
-) -> Server:
+def played_round(opened: OpenedRun, server: Server, memories: dict[int, Tensors]) -> tuple[Server, list[Exchange]]:
     """Play one round again.
 
     Args:
         opened: the run.
         server: the state before the round.
         memories: of each client; changed.
-        senders: what the server has, by client and space; gets what is sent.
-        summed: see `server_view`.
 
     Returns:
-        The state after the round.
+        The state after the round, and what was sent.
     """
     sampling = ClientSampling(opened, BufferedRounds(opened), ClientHistory())
     updates: list[Update] = []
-    heard: list[tuple[int, Sender]] = []
+    exchanges: list[Exchange] = []
     clients = sampling.draw(server, RoundOutcomes())
     plan = unmasked_plan(opened, clients)
     for number in clients:
         message = opened.method.broadcast(server, number)
         files = opened.client(ClientFiles(number), server.round + 1)
         client = replace(files, memory=memories.get(number, {}))
-        rows = opened.method.summed_rows(message, client)
-        update = outgoing_update(opened, message, client, opened.method.client_update(message, client))
+        answer = opened.method.client_update(message, client)
+        update = outgoing_update(opened, message, client, answer)
         part = part_of_sum(opened, server.round + 1, client, update, plan)
         updates.append(replace(part, client=number))
         if update.memory is not None:
             memories[number] = update.memory
+        exchanges.append(Exchange(message, client, answer.message, update.message))
+    if plan is None:
+        return opened.method.aggregate(server, updates), exchanges
+    form = opened.method.declared(server, 0, 0)
+    total = sum_of_parts(updates, form, plan, mean=opened.method.averages)
+    return opened.method.aggregate(server, total), exchanges
+
+
+def hear(method: Method, exchanges: Sequence[Exchange], senders: Senders, *, summed: bool) -> None:
+    """Add the messages of a round to what the server has.
+
+    Args:
+        method: of the run.
+        exchanges: what was sent.
+        senders: what the server has, by client and space; changed.
+        summed: see `server_view`.
+    """
+    heard: list[tuple[int, Sender]] = []
+    for exchange in exchanges:
+        rows = method.summed_rows(exchange.message, exchange.client)
         if rows is not None:
             total = rows.rows.sum(0).numpy() if rows.total_known else None
-            sent = sent_sums(message, update.message)
-            if opened.settings.privacy.secret:  # the likeliest numbers of rows
-                sent = [one._replace(counts=one.counts.round().clip(0)) for one in sent]
-            heard.append((number, Sender(rows.rows.numpy(), total, sent)))
+            sent = sent_sums(exchange.message, exchange.left)
+            heard.append((exchange.client.id, Sender(rows.rows.numpy(), total, sent)))
     if summed and heard:
         heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
     for number, sender in heard:
         space = hashlib.sha256(sender.rows.tobytes()).digest()
         senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
-    if plan is None:
-        return opened.method.aggregate(server, updates)
-    form = opened.method.declared(server, 0, 0)
-    return opened.method.aggregate(server, sum_of_parts(updates, form, plan, mean=opened.method.averages))
 
 
 def unmasked_plan(opened: OpenedRun, clients: list[int]) -> SumPlan | None:

@@ -80,7 +80,11 @@ def run_sizes(run: RunFolder) -> list[int]:
     return table[table["round"] == 1]["samples"].tolist()
 
 
-def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
+def test_models_and_sums_with_noise_are_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
     run = straight(small(method={"name": "fedcc"}, rounds=1))
     with pytest.raises(RunError, match="hold no sums of rows"):
+        server_view(run)
+    private = {"clip": 1.0, "noise": 0.1, "unit": "row"}
+    run = straight(small(method={"name": "fedkmeans"}, data=POINTS, rounds=3, privacy=private))
+    with pytest.raises(RunError, match="has noise, below which no row is read exactly"):
         server_view(run)
