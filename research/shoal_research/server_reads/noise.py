@@ -4,6 +4,9 @@
 
 The sets are some of those that the rules for method auto were chosen on, dealt evenly to six clients; the petals of
 iris are two columns, in which little noise hides little. Each run is played in memory, so that no ledger knows it.
+
+The docs recommend the least of `NOISES` at which the attack reads on no set, in the mean of the seeds, more rows than
+guessing.
 """
 
 from __future__ import annotations

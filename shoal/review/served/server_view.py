@@ -90,12 +90,8 @@ Senders = dict[tuple[int, bytes], Sender]
 """What the server has, by client and by digest of the true rows: a space in which a client's rows are others."""
 
 
-def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
-    """Return what the server of a finished run reads of the clients' rows.
-
-    Args:
-        run: the run.
-        summed: whether the server sees only the sum of the clients' messages; None: where the run has masks.
+def server_view(run: RunFolder) -> ServerView:
+    """Return what the server of a finished run reads of the clients' rows: of a masked run, from sums over all clients.
 
     Raises:
         RunError: the run's messages hold no sums of rows, or sums with noise, it had asynchronous rounds, or it cannot
@@ -115,7 +111,7 @@ def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
         )
     if settings.participation.buffer:
         raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
-    view, server = played(opened, summed=settings.privacy.sums == "masked" if summed is None else summed)
+    view, server = played(opened, summed=settings.privacy.sums == "masked")
     if server_digest(server) != run.status().weights_sha256:
         raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
     return view
@@ -179,7 +175,7 @@ def hear(method: Method, exchanges: Sequence[Exchange], senders: Senders, *, sum
         method: of the run.
         exchanges: what was sent.
         senders: what the server has, by client and space; changed.
-        summed: see `server_view`.
+        summed: see `played`.
     """
     heard: list[tuple[int, Sender]] = []
     for exchange in exchanges:
@@ -240,7 +236,7 @@ def added_up(senders: list[Sender]) -> Sender:
 
 def judged(senders: Senders) -> ServerView:
     """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
-    clients: dict[int, ReadRows] = {}
+    clients: dict[int, tuple[np.ndarray, int]] = {}
     for (client, _), sender in senders.items():
         spread = np.concatenate(
             [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
@@ -250,22 +246,11 @@ def judged(senders: Senders) -> ServerView:
         centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
         guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf) < NEAR
         nearest = away.min(1, initial=np.inf)
-        wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
-        found = ReadRows(nearest < EXACT, nearest < NEAR, guessed, wrong)
-        if client not in clients or found.exact.sum() > clients[client].exact.sum():
-            clients[client] = found
-    exact, near, guessed = (np.concatenate(part) for part in zip(*(one[:3] for one in clients.values()), strict=True))
-    wrong = sum(one.wrong for one in clients.values())
-    return ServerView(len(exact), float(exact.mean()), float(near.mean()), float(guessed.mean()), wrong)
-
-
-class ReadRows(NamedTuple):
-    """Which rows of a client were read exactly, nearly, or guessed by their centres, bool (n,); how many are wrong."""
-
-    exact: np.ndarray
-    near: np.ndarray
-    guessed: np.ndarray
-    wrong: int
+        known = np.stack([nearest < EXACT, nearest < NEAR, guessed])
+        if client not in clients or known[0].sum() > clients[client][0][0].sum():
+            clients[client] = (known, int((away.min(0, initial=np.inf) >= NEAR).sum()))
+    known = np.concatenate([of_client for of_client, _ in clients.values()], 1)
+    return ServerView(known.shape[1], *map(float, known.mean(1)), sum(wrong for _, wrong in clients.values()))
 
 
 def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -11,9 +11,10 @@ import pytest
 
 from shoal.cli.console import out
 from shoal.cli.explain import show_server_view
+from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.served.row_reading import Sent, read_rows
-from shoal.review.served.server_view import server_view
+from shoal.review.served.server_view import played, server_view
 from tests.runs import straight
 
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
@@ -60,7 +61,7 @@ def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callabl
     view = server_view(run)
     assert view.rows == sum(run_sizes(run))
     assert 0 < view.exact <= view.near <= 1
-    assert server_view(run, summed=True).exact < view.exact
+    assert played(OpenedRun(run), summed=True)[0].exact < view.exact
     with out.capture() as shown:
         show_server_view(run, as_json=False)
     assert f"reads {view.exact:.1%} of {view.rows:,} rows exactly" in " ".join(shown.get().split())
@@ -71,7 +72,7 @@ def test_of_a_masked_run_the_server_sees_totals_alone(home: Path, small: Callabl
         sums: straight(small(method={"name": "fedkmeans"}, data=POINTS, rounds=20, privacy={"sums": sums}))
         for sums in ("integer", "masked")
     }
-    assert server_view(runs["masked"]) == server_view(runs["integer"], summed=True)
+    assert server_view(runs["masked"]) == played(OpenedRun(runs["integer"]), summed=True)[0]
     assert server_view(runs["masked"]) != server_view(runs["integer"])
 
 
