@@ -190,7 +190,8 @@ class NoisySums:
             own = np.arange(len(holder))
             square = (scales**2).sum()
         products, linear = (self._products[kind] / square for kind in (False, True))
-        return Told(products, linear, *(self._noise[sender, kind] / square for kind in (False, True)), own)
+        noise, linear_noise = (self._noise[sender, kind] / square for kind in (False, True))
+        return Told(products, linear, noise, linear_noise, own)
 
     def view(self) -> BelowNoise:
         """Return the shares of the rows that the attack reads, by the estimate of the most."""

@@ -250,7 +250,8 @@ def judged(senders: Senders) -> ServerView:
         if client not in clients or known[0].sum() > clients[client][0][0].sum():
             clients[client] = (known, int((away.min(0, initial=np.inf) >= NEAR).sum()))
     known = np.concatenate([of_client for of_client, _ in clients.values()], 1)
-    return ServerView(known.shape[1], *map(float, known.mean(1)), sum(wrong for _, wrong in clients.values()))
+    exact, near, guessed = known.mean(1).tolist()
+    return ServerView(known.shape[1], exact, near, guessed, sum(wrong for _, wrong in clients.values()))
 
 
 def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndarray:
