@@ -233,13 +233,21 @@ def played_below_noise(opened: OpenedRun, *, summed: bool) -> tuple[BelowNoise, 
         summed: whether the server sees only the sum of the clients' messages.
     """
     heard = NoisySums(opened, summed)
+    server = Server()
+    for after, exchanges in rounds_of(opened):
+        heard.hear(exchanges)
+        server = after
+    return heard.view(), server
+
+
+def rounds_of(opened: OpenedRun) -> Iterator[tuple[Server, list[Exchange]]]:
+    """Play a run in memory; yield the state after each round, and what was sent in it."""
     memories: dict[int, Tensors] = {}
     with one_thread(), arithmetic(opened.precision):
         server = initial_state(opened)
         while not server.finished and server.round < opened.settings.rounds:
             server, exchanges = played_round(opened, server, memories)
-            heard.hear(exchanges)
-    return heard.view(), server
+            yield server, exchanges
 
 
 def main(name: str) -> None:

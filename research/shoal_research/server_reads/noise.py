@@ -28,10 +28,9 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.context import MethodError
 from shoal.methods.scores.clustering import accuracy
-from shoal.review.served.server_view import played
 from shoal_research.kept import RESULTS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
-from shoal_research.server_reads.below_noise import played_below_noise
+from shoal_research.server_reads.below_noise import played_below_noise, rounds_of
 from shoal_research.server_reads.measure import BASE, PAGE
 from shoal_research.words import markdown_table
 
@@ -94,16 +93,19 @@ def scores_of(data: str, method: dict[str, Any], noise: float | None, seed: int)
         privacy = {"clip": 1.0, "noise": noise, "unit": "row"}
     more = {"data": {"name": data}, "method": method, "privacy": privacy, "seed": seed}
     opened = OpenedRun(new_run(make_settings(merge(dict(BASE), more))))
+    scores: dict[str, float] = {}
     try:
-        view, server = (played, played_below_noise)[noise is not None](opened, summed=False)
+        if noise is None:
+            *_, (server, _) = rounds_of(opened)
+        else:
+            view, server = played_below_noise(opened, summed=False)
+            spent = [epsilon(server.round * rho(of), DELTA) for of in (noise, multiplier(noise, [1] * CLIENTS))]
+            scores = {"near": view.near, "guess": view.guessed, "epsilon_sent": spent[0], "epsilon_mean": spent[1]}
     except MethodError:
         return None  # the noise hides all columns
     x = torch.as_tensor(np.asarray(opened.prepared.train_x))
     cluster = opened.method.predictor(server)(x).cluster.numpy()
-    scores = {"acc": accuracy(np.asarray(opened.prepared.train_y), cluster), "near": view.near, "guess": view.guessed}
-    if noise is not None:
-        spent = [epsilon(server.round * rho(of), DELTA) for of in (noise, multiplier(noise, [1] * CLIENTS))]
-        scores |= {"epsilon_sent": spent[0], "epsilon_mean": spent[1]}
+    scores["acc"] = accuracy(np.asarray(opened.prepared.train_y), cluster)
     return {name: float(f"{value:.4g}") for name, value in scores.items()}
 
 
@@ -124,40 +126,42 @@ def measure() -> dict[str, Any]:
     return figures
 
 
-def mean_of(scores: Sequence[Mapping[str, float] | None], value: str) -> str:
-    """Return the mean over seeds; a dash where noise hid all columns of a seed."""
-    known = [one[value] for one in scores if one]
-    if len(known) < len(scores):
-        return "-"
-    return f"{np.mean(known):.2f}"
-
-
 def accuracy_table(figures: Mapping[str, Any]) -> str:
     """Return the mean ACC of the seeds by noise, with epsilon."""
     sets = [*TABLE_SETS, *IMAGE_SETS]
     body = []
-    for case, by_set in figures.items():
+    for case in CASES:
         for noise in map(str, (None, *NOISES)):
-            known = next(one for by in by_set.values() for one in by[noise] if one)
+            by_set = {name: figures[case][name][noise] for name in sets if name in figures[case]}
+            known = next(one for scores in by_set.values() for one in scores if one)
             spent = "none"
             if "epsilon_sent" in known:
                 spent = f"{known['epsilon_sent']:.1f}, {known['epsilon_mean']:.1f}"
-            accs = [mean_of(by_set[name][noise], "acc") if name in by_set else "" for name in sets]
+            accs = [mean_of(by_set.get(name, []), "acc", "{:.2f}") for name in sets]
             body.append([case, noise.replace("None", "none"), spent, *accs])
     return markdown_table(["ACC", "noise", "epsilon: messages, states", *sets], body)
 
 
+def mean_of(scores: Sequence[Mapping[str, float] | None], value: str, form: str) -> str:
+    """Return the mean over seeds; a dash where noise hid all columns of a seed, and nothing where there are none."""
+    known = [one[value] for one in scores if one]
+    if not scores:
+        return ""
+    if len(known) < len(scores):
+        return "-"
+    return form.format(np.mean(known))
+
+
 def read_table(figures: Mapping[str, Any]) -> str:
-    """Return the rows that the attack reads to within .1 deviations, and those that the centres guess, by noise."""
+    """Return the shares of rows that the attack reads, and that are guessed, by noise."""
     body = []
-    for case, by_set in figures.items():
-        for name, by_noise in by_set.items():
-            shares = [
-                [100 * np.mean([one[of] for one in by_noise[str(noise)] if one]) for of in ("near", "guess")]
-                for noise in NOISES
-            ]
-            body.append([f"{case}, {name}", *(f"{near:.2f}, {guess:.2f}" for near, guess in shares)])
-    return markdown_table(["% of rows: read, guessed", *(f"noise {noise:g}" for noise in NOISES)], body)
+    for case, (_, sets) in CASES.items():
+        for name in sets:
+            by_noise = figures[case][name]
+            if all(one is None or "near" in one for noise in NOISES for one in by_noise[str(noise)]):
+                shares = [[mean_of(by_noise[str(z)], of, "{:.1%}") for of in ("near", "guess")] for z in NOISES]
+                body.append([f"{case}, {name}", *(", ".join(pair) for pair in shares)])
+    return markdown_table(["rows: read, guessed", *(f"noise {noise:g}" for noise in NOISES)], body)
 
 
 def page_with_tables(page: str, figures: Mapping[str, Any]) -> str:

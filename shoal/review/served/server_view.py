@@ -238,6 +238,8 @@ def judged(senders: Senders) -> ServerView:
     """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
     clients: dict[int, tuple[np.ndarray, int]] = {}
     for (client, _), sender in senders.items():
+        if not sender.sent:
+            continue  # of landmarks: the space in which they are tied, less offsets
         spread = np.concatenate(
             [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
         ).std(0)

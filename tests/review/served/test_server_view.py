@@ -14,7 +14,7 @@ from shoal.cli.explain import show_server_view
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.served.row_reading import Sent, read_rows
-from shoal.review.served.server_view import played, server_view
+from shoal.review.served.server_view import Sender, judged, played, server_view
 from tests.runs import straight
 
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
@@ -47,6 +47,13 @@ def test_a_group_of_one_row_that_is_held_back_follows_from_the_total() -> None:
     assert sent.counts.tolist() == [30, 0]
     assert read_rows(31, [sent], rows.sum(0)) == pytest.approx(rows[-1:])
     assert len(read_rows(31, [sent])) == 0
+
+
+def test_a_space_in_which_nothing_was_sent_is_passed_over() -> None:
+    rows = np.random.default_rng(1).normal(0, 1, (30, 3))
+    sent = groups(rows, rows[:2])
+    view = judged({(0, b"tied"): Sender(rows - 1, None), (0, b"moved"): Sender(rows, None, [sent])})
+    assert view.rows == 30
 
 
 def points(small: Callable[..., Any], **method: Any) -> Any:
