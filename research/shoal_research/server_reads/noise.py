@@ -153,13 +153,13 @@ def mean_of(scores: Sequence[Mapping[str, float] | None], value: str, form: str)
 
 
 def read_table(figures: Mapping[str, Any]) -> str:
-    """Return the shares of rows that the attack reads, and that are guessed, by noise."""
+    """Return the shares of rows that the attack reads, and that are guessed, by noise, where any are."""
     body = []
     for case, (_, sets) in CASES.items():
         for name in sets:
-            by_noise = figures[case][name]
-            if all(one is None or "near" in one for noise in NOISES for one in by_noise[str(noise)]):
-                shares = [[mean_of(by_noise[str(z)], of, "{:.1%}") for of in ("near", "guess")] for z in NOISES]
+            by_noise = [figures[case][name][str(noise)] for noise in NOISES]
+            if any(one and one["near"] + one["guess"] for scores in by_noise for one in scores):
+                shares = [[mean_of(scores, of, "{:.1%}") for of in ("near", "guess")] for scores in by_noise]
                 body.append([f"{case}, {name}", *(", ".join(pair) for pair in shares)])
     return markdown_table(["rows: read, guessed", *(f"noise {noise:g}" for noise in NOISES)], body)
 
