@@ -9,8 +9,9 @@ Symbols in shapes: n rows, m rows that were read, k columns.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import outgoing_update, part_of_sum
-from shoal.methods.contract.base import Client, Method, Server, Update
+from shoal.methods.contract.base import Client, Method, Server
 from shoal.methods.contract.message import Message, Tensors
 from shoal.review.served.row_reading import Sent, read_rows
 
@@ -130,7 +131,18 @@ def played(opened: OpenedRun, *, summed: bool) -> tuple[ServerView, Server]:
         server = initial_state(opened)
         while not server.finished and server.round < opened.settings.rounds:
             server, exchanges = played_round(opened, server, memories)
-            hear(opened.method, exchanges, senders, summed=summed)
+            heard = []
+            for exchange in exchanges:
+                rows = opened.method.summed_rows(exchange.message, exchange.client)
+                if rows is not None:
+                    total = rows.rows.sum(0).numpy() if rows.total_known else None
+                    sent = sent_sums(exchange.message, exchange.left)
+                    heard.append((exchange.client.id, Sender(rows.rows.numpy(), total, sent)))
+            if summed and heard:
+                heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
+            for number, sender in heard:
+                space = hashlib.sha256(sender.rows.tobytes()).digest()
+                senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
     return judged(senders), server
 
 
@@ -146,14 +158,15 @@ def played_round(opened: OpenedRun, server: Server, memories: dict[int, Tensors]
         The state after the round, and what was sent.
     """
     sampling = ClientSampling(opened, BufferedRounds(opened), ClientHistory())
-    updates: list[Update] = []
-    exchanges: list[Exchange] = []
+    updates = []
+    exchanges = []
     clients = sampling.draw(server, RoundOutcomes())
-    plan = unmasked_plan(opened, clients)
+    plan = None
+    if opened.method.context.summed:  # without masks, which gives the same bits
+        plan = SumPlan(1, tuple(clients), sum(opened.federation.sizes[client] for client in clients))
     for number in clients:
         message = opened.method.broadcast(server, number)
-        files = opened.client(ClientFiles(number), server.round + 1)
-        client = replace(files, memory=memories.get(number, {}))
+        client = replace(opened.client(ClientFiles(number), server.round + 1), memory=memories.get(number, {}))
         answer = opened.method.client_update(message, client)
         update = outgoing_update(opened, message, client, answer)
         part = part_of_sum(opened, server.round + 1, client, update, plan)
@@ -161,41 +174,10 @@ def played_round(opened: OpenedRun, server: Server, memories: dict[int, Tensors]
         if update.memory is not None:
             memories[number] = update.memory
         exchanges.append(Exchange(message, client, answer.message, update.message))
-    if plan is None:
-        return opened.method.aggregate(server, updates), exchanges
-    form = opened.method.declared(server, 0, 0)
-    total = sum_of_parts(updates, form, plan, mean=opened.method.averages)
-    return opened.method.aggregate(server, total), exchanges
-
-
-def hear(method: Method, exchanges: Sequence[Exchange], senders: Senders, *, summed: bool) -> None:
-    """Add the messages of a round to what the server has.
-
-    Args:
-        method: of the run.
-        exchanges: what was sent.
-        senders: what the server has, by client and space; changed.
-        summed: see `played`.
-    """
-    heard: list[tuple[int, Sender]] = []
-    for exchange in exchanges:
-        rows = method.summed_rows(exchange.message, exchange.client)
-        if rows is not None:
-            total = rows.rows.sum(0).numpy() if rows.total_known else None
-            sent = sent_sums(exchange.message, exchange.left)
-            heard.append((exchange.client.id, Sender(rows.rows.numpy(), total, sent)))
-    if summed and heard:
-        heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
-    for number, sender in heard:
-        space = hashlib.sha256(sender.rows.tobytes()).digest()
-        senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
-
-
-def unmasked_plan(opened: OpenedRun, clients: list[int]) -> SumPlan | None:
-    """Return the plan of a sum without masks, which gives the same bits; None: the run has no sums."""
-    if not opened.method.context.summed:
-        return None
-    return SumPlan(1, tuple(clients), sum(opened.federation.sizes[client] for client in clients))
+    if plan is not None:
+        form = opened.method.declared(server, 0, 0)
+        updates = list(sum_of_parts(updates, form, plan, mean=opened.method.averages))
+    return opened.method.aggregate(server, updates), exchanges
 
 
 def sent_sums(down: Message, up: Message) -> list[Sent]:
@@ -204,18 +186,17 @@ def sent_sums(down: Message, up: Message) -> list[Sent]:
     counts = next((tensors[name] for name in COUNTS if name in tensors), None)
     if counts is None or not {"sums", "centres"} & tensors.keys():
         return []
+    places: Iterable[np.ndarray | None] = repeat(None)
     if "sums" in tensors:
         sums = tensors["sums"]
-        centres = next(
-            (t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()), None
-        )
+        shape = (-1, *sums.shape[-2:])
+        alike = [t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()]
+        if alike:
+            places = alike[0].reshape(shape).numpy()
     else:
         sums = tensors["centres"] * counts[..., None]
-        centres = None
-    sets = len(sums.reshape(-1, *sums.shape[-2:]))
-    parts = zip(counts.reshape(sets, -1).numpy(), sums.reshape(sets, *sums.shape[-2:]).numpy(), strict=True)
-    places = [None] * sets if centres is None else list(centres.reshape(sets, *sums.shape[-2:]).numpy())
-    return [Sent(*part, place) for part, place in zip(parts, places, strict=True)]
+        shape = (-1, *sums.shape[-2:])
+    return list(map(Sent, counts.reshape(-1, sums.shape[-2]).numpy(), sums.reshape(shape).numpy(), places))
 
 
 def added_up(senders: list[Sender]) -> Sender:
@@ -236,24 +217,30 @@ def added_up(senders: list[Sender]) -> Sender:
 
 def judged(senders: Senders) -> ServerView:
     """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
-    clients: dict[int, tuple[np.ndarray, int]] = {}
+    clients: dict[int, ServerView] = {}
     for (client, _), sender in senders.items():
         if not sender.sent:
             continue  # of landmarks: the space in which they are tied, less offsets
-        spread = np.concatenate(
-            [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
-        ).std(0)
-        read = read_rows(len(sender.rows), sender.sent, sender.total)
-        away = distances(sender.rows, read, spread)
-        centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
-        guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf) < NEAR
-        nearest = away.min(1, initial=np.inf)
-        known = np.stack([nearest < EXACT, nearest < NEAR, guessed])
-        if client not in clients or known[0].sum() > clients[client][0][0].sum():
-            clients[client] = (known, int((away.min(0, initial=np.inf) >= NEAR).sum()))
-    known = np.concatenate([of_client for of_client, _ in clients.values()], 1)
-    exact, near, guessed = known.mean(1).tolist()
-    return ServerView(known.shape[1], exact, near, guessed, sum(wrong for _, wrong in clients.values()))
+        alike = [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
+        view = view_of(sender, np.concatenate(alike).std(0))
+        if client not in clients or view.exact > clients[client].exact:
+            clients[client] = view
+    views = list(clients.values())
+    rows = [view.rows for view in views]
+    exact, near, guessed = np.average([view[1:4] for view in views], 0, rows).tolist()
+    return ServerView(sum(rows), exact, near, guessed, sum(view.wrong for view in views))
+
+
+def view_of(sender: Sender, spread: np.ndarray) -> ServerView:
+    """Return the shares of one client's rows that the attack reads; `spread` has the deviation of each column (k,)."""
+    read = read_rows(len(sender.rows), sender.sent, sender.total)
+    away = distances(sender.rows, read, spread)
+    nearest = away.min(1, initial=np.inf)
+    centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
+    guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf)
+    shares = [float(below.mean()) for below in (nearest < EXACT, nearest < NEAR, guessed < NEAR)]
+    wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
+    return ServerView._make((len(nearest), *shares, wrong))
 
 
 def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -262,6 +249,5 @@ def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndar
     Columns that do not vary are left out.
     """
     varies = spread > 0
-    scaled = (rows[:, varies] / spread[varies], read[:, varies] / spread[varies])
-    away: np.ndarray = cdist(*scaled, "chebyshev")
-    return away
+    scaled = [values[:, varies] / spread[varies] for values in (rows, read)]
+    return np.asarray(cdist(*scaled, "chebyshev"))
