@@ -24,7 +24,6 @@ from tests.serving.served import Served, eventually
 
 SECRET = (
     ".prefect/login",
-    ".prefect/profiles.toml",
     ".prefect/prefect.db",
     "runs/.serve/links.txt",
     "runs/.serve/prefect.log",

@@ -28,10 +28,10 @@ from shoal_research.kept import (
 )
 from shoal_research.label_free.calibrate import FILE as TUNING
 from shoal_research.label_free.sites import RESULTS as SITES
+from shoal_research.server_reads.noise import FILE as NOISE
 
 BY_SITE = RESULTS / "label_free_by_site.json"
 GROUPS = RESULTS / "label_free_groups.json"
-NOISE = RESULTS / "private_clusters.json"
 POOL = RESULTS / "neighbour-pool-cpu.json"
 CONTROL = RESULTS / "cfcl_control.json"
 """Kept of measurements that are over."""

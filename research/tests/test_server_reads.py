@@ -1,10 +1,45 @@
-"""The table of what a server reads follows from the kept figures."""
+"""What a server reads: the tables follow from the kept figures, and noise hides rows only if there is enough."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.lifecycle.starting import new_run
+from shoal_research.server_reads import noise
+from shoal_research.server_reads.below_noise import played_below_noise
 from shoal_research.server_reads.measure import PAGE, page_with_table
 
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 
-def test_the_table_is_that_of_the_figures() -> None:
+
+def test_the_tables_are_those_of_the_figures() -> None:
     page = PAGE.read_text()
     assert page_with_table(page) == page, "run python -m shoal_research.server_reads.measure"
+    assert noise.page_with_tables(page, json.loads(noise.FILE.read_text())) == page, "run the same of .noise"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("settings", "unit", "scale", "summed"),
+    [
+        ({"name": "fedkmeans"}, "row", 0.001, False),
+        ({"name": "fedkmeans"}, "row", 0.001, True),
+        ({"name": "fedgmm"}, "row", 0.001, False),
+        ({"name": "fedkmeans", "landmarks": 20}, "row", 0.001, False),
+        ({"name": "fedkmeans"}, "row", 0.3, False),
+        ({"name": "fedkmeans"}, "client", 0.05, True),
+    ],
+)
+def test_rows_are_read_below_little_noise_alone(
+    home: Path, small: Callable[..., Any], settings: dict[str, Any], unit: str, scale: float, summed: bool
+) -> None:
+    privacy = {"clip": 1.0, "noise": scale, "unit": unit}
+    run = new_run(small(method=settings, data=POINTS, rounds=20, privacy=privacy))
+    view, _ = played_below_noise(OpenedRun(run), summed=summed)
+    assert (view.near > view.guessed + 0.1) == (scale == 0.001)

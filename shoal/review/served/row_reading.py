@@ -124,7 +124,7 @@ def read_rows(samples: int, sent: Sequence[Sent], total: np.ndarray | None = Non
     """
     whole = distinct([one for one in sent if one.whole])
     if not whole:
-        return np.empty((0, sent[0].sums.shape[1] if sent else 0))
+        return sent[0].sums[:0]
     if total is None:
         total = next((one.sums.sum(0) for one in whole if round(one.counts.sum()) == samples), None)
     else:

@@ -31,7 +31,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import outgoing_update, part_of_sum
-from shoal.methods.contract.base import Method, Server
+from shoal.methods.contract.base import Client, Method, Server
 from shoal.methods.contract.message import Message, Tensors
 from shoal.review.served.row_reading import Sent, read_rows
 
@@ -78,20 +78,25 @@ class Sender:
     sent: list[Sent] = field(default_factory=list)
 
 
+class Exchange(NamedTuple):
+    """A message to a client, what the client makes of it, and what of that leaves the client."""
+
+    message: Message
+    client: Client
+    answer: Message
+    left: Message
+
+
 Senders = dict[tuple[int, bytes], Sender]
 """What the server has, by client and by digest of the true rows: a space in which a client's rows are others."""
 
 
-def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
-    """Return what the server of a finished run reads of the clients' rows.
-
-    Args:
-        run: the run.
-        summed: whether the server sees only the sum of the clients' messages; None: where the run has masks.
+def server_view(run: RunFolder) -> ServerView:
+    """Return what the server of a finished run reads of the clients' rows: of a masked run, from sums over all clients.
 
     Raises:
-        RunError: the run's messages hold no sums of rows, it had asynchronous rounds, or it cannot be played again to
-            the same bits.
+        RunError: the run's messages hold no sums of rows, or sums with noise, it had asynchronous rounds, or it cannot
+            be played again to the same bits.
     """
     opened = OpenedRun(run)
     settings = opened.settings
@@ -100,10 +105,15 @@ def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
             f"the messages of run {run.name} hold no sums of rows, which alone are looked for: docs/privacy.md says "
             f"what the messages of method {settings.method.name!r} reveal"
         )
+    if settings.privacy.secret:
+        raise RunError(
+            f"run {run.name} has noise, below which no row is read exactly: docs/privacy.md says to how many a server "
+            "comes near that knows all other rows"
+        )
     if settings.participation.buffer:
         raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
-    view, server = played(opened, summed=settings.privacy.sums == "masked" if summed is None else summed)
-    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
+    view, server = played(opened, summed=settings.privacy.sums == "masked")
+    if server_digest(server) != run.status().weights_sha256:
         raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
     return view
 
@@ -120,67 +130,54 @@ def played(opened: OpenedRun, *, summed: bool) -> tuple[ServerView, Server]:
     with one_thread(), arithmetic(opened.precision):
         server = initial_state(opened)
         while not server.finished and server.round < opened.settings.rounds:
-            server = played_round(opened, server, memories, senders, summed=summed)
+            server, exchanges = played_round(opened, server, memories)
+            heard = []
+            for exchange in exchanges:
+                rows = opened.method.summed_rows(exchange.message, exchange.client)
+                if rows is not None:
+                    total = rows.rows.sum(0).numpy() if rows.total_known else None
+                    sent = sent_sums(exchange.message, exchange.left)
+                    heard.append((exchange.client.id, Sender(rows.rows.numpy(), total, sent)))
+            if summed and heard:
+                heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
+            for number, sender in heard:
+                space = hashlib.sha256(sender.rows.tobytes()).digest()
+                senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
     return judged(senders), server
 
 
-def played_round(
-    opened: OpenedRun,
-    server: Server,
-    memories: dict[int, Tensors],
-    senders: Senders,
-    *,
-    summed: bool,
-) -> Server:
+def played_round(opened: OpenedRun, server: Server, memories: dict[int, Tensors]) -> tuple[Server, list[Exchange]]:
     """Play one round again.
 
     Args:
         opened: the run.
         server: the state before the round.
         memories: of each client; changed.
-        senders: what the server has, by client and space; gets what is sent.
-        summed: see `server_view`.
 
     Returns:
-        The state after the round.
+        The state after the round, and what was sent.
     """
     sampling = ClientSampling(opened, BufferedRounds(opened), ClientHistory())
     updates = []
-    heard = []
+    exchanges = []
     clients = sampling.draw(server, RoundOutcomes())
-    plan = unmasked_plan(opened, clients)
+    plan = None
+    if opened.method.context.summed:  # without masks, which gives the same bits
+        plan = SumPlan(1, tuple(clients), sum(opened.federation.sizes[client] for client in clients))
     for number in clients:
         message = opened.method.broadcast(server, number)
-        files = opened.client(ClientFiles(number), server.round + 1)
-        client = replace(files, memory=memories.get(number, {}))
-        rows = opened.method.summed_rows(message, client)
-        update = outgoing_update(opened, message, client, opened.method.client_update(message, client))
+        client = replace(opened.client(ClientFiles(number), server.round + 1), memory=memories.get(number, {}))
+        answer = opened.method.client_update(message, client)
+        update = outgoing_update(opened, message, client, answer)
         part = part_of_sum(opened, server.round + 1, client, update, plan)
         updates.append(replace(part, client=number))
         if update.memory is not None:
             memories[number] = update.memory
-        if rows is not None:
-            total = rows.rows.sum(0).numpy() if rows.total_known else None
-            sent = sent_sums(message, update.message)
-            if opened.settings.privacy.secret:  # the likeliest numbers of rows
-                sent = [one._replace(counts=one.counts.round().clip(0)) for one in sent]
-            heard.append((number, Sender(rows.rows.numpy(), total, sent)))
-    if summed and heard:
-        heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
-    for number, sender in heard:
-        space = hashlib.sha256(sender.rows.tobytes()).digest()
-        senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
-    if plan is None:
-        return opened.method.aggregate(server, updates)
-    form = opened.method.declared(server, 0, 0)
-    return opened.method.aggregate(server, sum_of_parts(updates, form, plan, mean=opened.method.averages))
-
-
-def unmasked_plan(opened: OpenedRun, clients: list[int]) -> SumPlan | None:
-    """Return the plan of a sum without masks, which gives the same bits; None: the run has no sums."""
-    if not opened.method.context.summed:
-        return None
-    return SumPlan(1, tuple(clients), sum(opened.federation.sizes[client] for client in clients))
+        exchanges.append(Exchange(message, client, answer.message, update.message))
+    if plan is not None:
+        form = opened.method.declared(server, 0, 0)
+        updates = list(sum_of_parts(updates, form, plan, mean=opened.method.averages))
+    return opened.method.aggregate(server, updates), exchanges
 
 
 def sent_sums(down: Message, up: Message) -> list[Sent]:
@@ -222,6 +219,8 @@ def judged(senders: Senders) -> ServerView:
     """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
     clients: dict[int, ServerView] = {}
     for (client, _), sender in senders.items():
+        if not sender.sent:
+            continue  # of landmarks: the space in which they are tied, less offsets
         alike = [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
         view = view_of(sender, np.concatenate(alike).std(0))
         if client not in clients or view.exact > clients[client].exact:

@@ -11,9 +11,10 @@ import pytest
 
 from shoal.cli.console import out
 from shoal.cli.explain import show_server_view
+from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.served.row_reading import Sent, read_rows
-from shoal.review.served.server_view import server_view
+from shoal.review.served.server_view import Sender, judged, played, server_view
 from tests.runs import straight
 
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
@@ -48,6 +49,13 @@ def test_a_group_of_one_row_that_is_held_back_follows_from_the_total() -> None:
     assert len(read_rows(31, [sent])) == 0
 
 
+def test_a_space_in_which_nothing_was_sent_is_passed_over() -> None:
+    rows = np.random.default_rng(1).normal(0, 1, (30, 3))
+    sent = groups(rows, rows[:2])
+    view = judged({(0, b"tied"): Sender(rows - 1, None), (0, b"moved"): Sender(rows, None, [sent])})
+    assert view.rows == 30
+
+
 def points(small: Callable[..., Any], **method: Any) -> Any:
     """Settings of a run on points, whose clients send sums."""
     return small(
@@ -60,7 +68,7 @@ def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callabl
     view = server_view(run)
     assert view.rows == sum(run_sizes(run))
     assert 0 < view.exact <= view.near <= 1
-    assert server_view(run, summed=True).exact < view.exact
+    assert played(OpenedRun(run), summed=True)[0].exact < view.exact
     with out.capture() as shown:
         show_server_view(run, as_json=False)
     assert f"reads {view.exact:.1%} of {view.rows:,} rows exactly" in " ".join(shown.get().split())
@@ -71,7 +79,7 @@ def test_of_a_masked_run_the_server_sees_totals_alone(home: Path, small: Callabl
         sums: straight(small(method={"name": "fedkmeans"}, data=POINTS, rounds=20, privacy={"sums": sums}))
         for sums in ("integer", "masked")
     }
-    assert server_view(runs["masked"]) == server_view(runs["integer"], summed=True)
+    assert server_view(runs["masked"]) == played(OpenedRun(runs["integer"]), summed=True)[0]
     assert server_view(runs["masked"]) != server_view(runs["integer"])
 
 
@@ -80,7 +88,11 @@ def run_sizes(run: RunFolder) -> list[int]:
     return table[table["round"] == 1]["samples"].tolist()
 
 
-def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
+def test_models_and_sums_with_noise_are_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
     run = straight(small(method={"name": "fedcc"}, rounds=1))
     with pytest.raises(RunError, match="hold no sums of rows"):
+        server_view(run)
+    private = {"clip": 1.0, "noise": 0.1, "unit": "row"}
+    run = straight(small(method={"name": "fedkmeans"}, data=POINTS, rounds=3, privacy=private))
+    with pytest.raises(RunError, match="has noise, below which no row is read exactly"):
         server_view(run)
