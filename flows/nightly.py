@@ -134,7 +134,9 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         return Night(NOTHING_NEW, why, taken.digest, taken.new, champion.name)
     check_held_out(open_prepared(Path(taken.folder)))  # before hours of training that nobody could judge
     drifts: list[Drift] = []
-    if champion is not None and judged is None:
+    if settings.workers.runner == "sites":
+        log.info("drift is not looked for, and clusters get no names that nights keep: both need samples of sites")
+    elif champion is not None and judged is None:
         compared = drift(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
@@ -210,6 +212,8 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
                 origin = WarmStart.from_run(champion)
             run = claim.enter_context(claimed_run(settings, origin=origin, data=data))
         except WarmStartError as error:
+            if settings.workers.runner == "sites":
+                raise  # they could not judge its state either
             origin = None
             reason = str(error)
             run = claim.enter_context(claimed_run(settings, data=data))

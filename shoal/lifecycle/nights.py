@@ -26,21 +26,24 @@ def check_settings(settings: Settings) -> None:
     Raises:
         NightError: the model would have no name, or no samples or clusters to judge it by.
     """
-    if settings.workers.runner == "sites":
-        raise NightError(
-            "a night judges two models on held-out samples, and those of sites stay there: schedule the deployment "
-            "`on-demand` with these settings, and compare its runs"
-        )
     tracking = settings.tracking
     if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
         raise NightError(
             "a night names its champion in MLflow's registry: set tracking.mlflow and tracking.model to true, and "
             "tracking.register_as to a name or auto"
         )
-    if not settings.chooses_method and METHODS[settings.method.name].learns_from_labels:
+    if settings.chooses_method:
+        return
+    method = METHODS[settings.method.name]
+    if method.learns_from_labels:
         raise NightError(
             f"a night judges clusters of samples, and method {settings.method.name} learns from labels: choose a "
             "method that clusters"
+        )
+    if settings.workers.runner == "sites" and settings.privacy.secret and method.totals:
+        raise NightError(
+            "a night judges two models, and noise covers all that sites tell of rows: schedule the deployment "
+            "`on-demand`"
         )
 
 

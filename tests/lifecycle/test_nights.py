@@ -14,7 +14,7 @@ from shoal.lifecycle.taking_in import NightError
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"workers": {"runner": "sites"}}, "those of sites stay there: schedule the deployment"),
+        ({"workers": {"runner": "sites"}, "privacy": {"clip": 1.0, "noise": 1.0}}, "noise covers all that sites tell"),
         ({"tracking": {"model": False}}, "a night names its champion"),
         ({"method": {"name": "fedavg"}}, "method fedavg learns from labels"),
     ],

@@ -28,6 +28,7 @@ from shoal.engine.messages.wire import (
     Answer,
     Assign,
     AssignedAtSite,
+    Compare,
     Evaluate,
     Evaluated,
     Failed,
@@ -231,6 +232,9 @@ class SitesPool:
         if isinstance(request, Recalibrate):
             do = "recalibrate"
             contents["layers"] = array_bytes({str(number): layer for number, layer in enumerate(request.layers)})
+        if isinstance(request, Compare):
+            do = "compare"
+            contents["champion"] = server_bytes(facts.method.judged_part(load_server(request.champion), own))
         clients = tuple(client_at_site(request.run, client) for client in request.clients if client.client in own)
         texts = {name: digest(content) for name, content in contents.items()}
         call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)
