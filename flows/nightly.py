@@ -48,6 +48,7 @@ from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
+from shoal.tasks.prefect.sites import wait_for_sites  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,
@@ -109,6 +110,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     """
     check_settings(settings)
     tag_flow_run(settings)
+    wait_for_sites(settings)
     with claimed_nights(settings.data.name), without_tags():
         return one_night(settings, night).to_json()
 
@@ -244,6 +246,7 @@ def train_and_decide(
         run.event(DRIFTED, **{**asdict(each), "message": each.sentence()})
     drive_as_task_runs(run, (ROUNDS, CLUSTERS))
     record_changes(run)
+    wait_for_sites(run.settings())
     champion_path = None if champion is None else str(champion.path)
     decision = compare(str(run.path), champion_path, data, night)
     keep_decision(run, decision, drifts)

@@ -19,6 +19,7 @@ from shoal.review.results.result import RunResult, run_result  # noqa: E402
 from shoal.tasks.partition import partition  # noqa: E402
 from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import flow_run_name  # noqa: E402
+from shoal.tasks.prefect.sites import wait_for_sites  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,
@@ -46,6 +47,7 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
     if settings.workers.runner == "local":
         start_fork_server()  # worker processes import what they need while the data are prepared
     tag_flow_run(settings)
+    wait_for_sites(settings)
     with without_tags():
         data = prepare(settings)
         partition(settings, data.folder)

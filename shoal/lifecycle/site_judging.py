@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.engine.messages.wire import Call, Compare, Failed
-from shoal.engine.rounds.site_evaluation import BY_SITE, SiteEvaluation, joint_metrics
+from shoal.engine.messages.wire import Call, Failed
+from shoal.engine.rounds.site_evaluation import SiteEvaluation
+from shoal.engine.sites.held_out import NAMES, Compare
 from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import save_server
 from shoal.engine.store.kept_state import read_state
@@ -19,7 +20,6 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.warm_start import take_over_model
-from shoal.methods.scores.two_models import INTERVAL, NAMES, OF_CHAMPION
 from shoal.review.served.judging import Decision, HeldOutScores, JudgingError, decided, deciding_score, unopposed
 
 
@@ -39,9 +39,8 @@ def compare_at_sites(
         SiteLost: a site did not answer.
     """
     facts = RunFacts(challenger)
-    samples = facts.spec.test
     if champion is None or champion.name == challenger.name:
-        return unopposed(HeldOutScores(challenger.name, samples, {}), margin, first=champion is None)
+        return unopposed(HeldOutScores(challenger.name, facts.spec.test, {}), margin, first=champion is None)
     fresh = facts.method.init_server(facts.federation)
     path = challenger.path / "champion.safetensors"
     save_server(path, take_over_model(fresh, read_state(champion).judged.tensors, facts.method, champion.name))
@@ -51,19 +50,18 @@ def compare_at_sites(
     answers = sites.ask_all([Compare(*state, path, site=site) for site, state in states])
     if isinstance(answers, Failed):
         raise JudgingError(f"run {challenger.name} cannot be compared with the champion: {answers.error}")
-    means = joint_metrics(facts.method, answers)
-    names = [name for name in NAMES if name + BY_SITE in means]
-    if not names:
+    told = [answer.sums for answer in answers if answer.sums]
+    if not told:
         raise JudgingError(f"each site holds out too few samples of {facts.spec.name!r} to tell scores: add samples")
+    samples = np.array([int(sums["samples"][0]) for sums in told])
+    weights = samples / samples.sum()
+    scores = {name: np.stack([sums[name] for sums in told], 1) for name in NAMES if all(name in sums for sums in told)}
     new, old = (
-        HeldOutScores(run.name, samples, {name: means[name + end + BY_SITE] for name in names})
-        for run, end in ((challenger, ""), (champion, OF_CHAMPION))
+        HeldOutScores(run.name, int(samples.sum()), {name: float(weights @ rows[row]) for name, rows in scores.items()})
+        for row, run in enumerate((challenger, champion))
     )
     name = deciding_score(score, new, facts.spec.name)
-    having = [answer for answer in answers if name in answer.metrics]
-    weights = np.array([int(answer.sums["samples"][0]) for answer in having])
-    lengths = [answer.metrics[name + INTERVAL] for answer in having]
-    half = float(np.linalg.norm(weights * lengths) / weights.sum()) / 2
     gain = new.scores[name] - old.scores[name]
+    half = float(np.linalg.norm(weights * scores[name][2])) / 2
     decision = decided(name, margin, new, old, (gain - half, gain + half))
-    return replace(decision, why=f"{decision.why}, means of {len(having)} sites")
+    return replace(decision, why=f"{decision.why}, means of {len(told)} sites")

@@ -12,6 +12,7 @@ from prefect.context import TagsContext
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
+from shoal.core.errors import ShoalError
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
@@ -20,6 +21,7 @@ from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
 from shoal.tasks.prefect.runner import PrefectRunner
+from shoal.tasks.prefect.sites import wait_for_sites
 
 PREFECT_LOST = "prefect_lost"
 """Event of a run: from here on its work is done without Prefect."""
@@ -31,6 +33,8 @@ UNIT_RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MAX_TA
 
 def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers: Sequence[Observer] = ()) -> RunResult:
     """Do what is still to do of some stages of a run (`shoal.lifecycle.driving`) within this flow run.
+
+    Where the run stops and a site is away, the flow run is paused, and goes on with the site.
 
     Args:
         run: the run's folder.
@@ -56,7 +60,12 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     with run.locked(), without_tags(), without_task_run_logs():
         if not is_done(run):
             record_flow_run(run)
-        return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
+        try:
+            return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
+        except ShoalError:
+            if not wait_for_sites(run.settings()):
+                raise
+    return drive_as_task_runs(run, stages, observers)
 
 
 def record_flow_run(run: RunFolder) -> None:

@@ -118,18 +118,7 @@ class Assign(StateRequest):
     """Find the cluster of every sample under a server state, and judge the clusters."""
 
 
-@dataclass(frozen=True)
-class Compare(StateRequest):
-    """Score a server state and that of a model in use on the held-out samples of a site.
-
-    Args:
-        champion: the file of the other state.
-    """
-
-    champion: Path
-
-
-Request = Train | Evaluate | Recalibrate | Assign | Compare | ShareKeys
+Request = Train | Evaluate | Recalibrate | Assign | ShareKeys
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -162,10 +151,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The answer to `Evaluate`, `Recalibrate` and `Compare`.
+    """The answer to `Evaluate` and `Recalibrate`.
 
     Args:
-        metrics: of a server state, by name; those of two are named as of `HeldOutClusters.beside`.
+        metrics: of a server state, by name; empty but for `Evaluate`.
         judged: tensors that replaced those of the state in its evaluation (`Method.recalibrate`).
         sums: of a site: `samples`, how many were judged, and `table`, their counts by cluster and label, int64
             (c, k + 1), where clusters are those of all sites; or the sums of the next layer with BatchNorm.

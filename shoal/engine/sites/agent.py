@@ -35,13 +35,11 @@ from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Assigned,
-    Compare,
     Evaluate,
     Evaluated,
     Failed,
     Keys,
     Recalibrate,
-    Request,
     ShareKeys,
     Train,
     Trained,
@@ -61,6 +59,7 @@ from shoal.engine.sites.frames import (
     plan_of,
     unpack,
 )
+from shoal.engine.sites.held_out import Compare, compare
 from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.transport import SiteRefusal
@@ -377,10 +376,24 @@ class SiteAgent:
 
     def judge(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
         """Judge a server state on the site's samples, and return sums."""
-        request = self.about_state(run, call, files)
+        server = run.path / "judged" / "server.safetensors"
+        private_folder(server.parent)
+        write_atomic(server, files[call.texts["server"]], sync=False, mode=PRIVATE)
+        clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
+        state = (run.path, call.round, server, clients)
         answer: Answer = Evaluated()
-        if not (isinstance(request, Evaluate | Compare) and hides_rows(run.settings())):
-            answer = self.worker.handle(request)
+        if call.do == "recalibrate":
+            layers = arrays_of(files[call.texts["layers"]])
+            known = tuple(layers[name] for name in sorted(layers, key=int))
+            answer = self.worker.handle(Recalibrate(*state, call.final, known, site=self.name))
+        elif call.do == "assign":
+            answer = self.worker.handle(Assign(*state, site=self.name))
+        elif call.do == "compare" and not hides_rows(run.settings()):
+            champion = server.with_name("champion.safetensors")
+            write_atomic(champion, files[call.texts["champion"]], sync=False, mode=PRIVATE)
+            answer = compare(self.worker.opened(run.path), Compare(*state, champion, site=self.name))
+        elif call.do == "evaluate" and not hides_rows(run.settings()):
+            answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
         if isinstance(answer, Failed):
             return answer
         if isinstance(answer, Assigned):
@@ -388,25 +401,6 @@ class SiteAgent:
         assert isinstance(answer, Evaluated)
         answer = self.without_small_cells(answer)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
-
-    def about_state(self, run: RunFolder, call: SiteCall, files: Files) -> Request:
-        """Return a request about a server state as the worker gets it."""
-        server = run.path / "judged" / "server.safetensors"
-        private_folder(server.parent)
-        write_atomic(server, files[call.texts["server"]], sync=False, mode=PRIVATE)
-        clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
-        state = (run.path, call.round, server, clients)
-        if call.do == "recalibrate":
-            layers = arrays_of(files[call.texts["layers"]])
-            known = tuple(layers[name] for name in sorted(layers, key=int))
-            return Recalibrate(*state, call.final, known, site=self.name)
-        if call.do == "evaluate":
-            return Evaluate(*state, call.final, site=self.name)
-        if call.do == "compare":
-            champion = server.with_name("champion.safetensors")
-            write_atomic(champion, files[call.texts["champion"]], sync=False, mode=PRIVATE)
-            return Compare(*state, champion, site=self.name)
-        return Assign(*state, site=self.name)
 
     def told_of(self, run: RunFolder, answer: Assigned) -> Result:
         """Write the table of the site's samples, and return what is told of it."""

@@ -28,7 +28,6 @@ from shoal.engine.messages.wire import (
     Answer,
     Assign,
     AssignedAtSite,
-    Compare,
     Evaluate,
     Evaluated,
     Failed,
@@ -50,6 +49,7 @@ from shoal.engine.sites.frames import (
     digest,
     named,
 )
+from shoal.engine.sites.held_out import Compare
 from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (

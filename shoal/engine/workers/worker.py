@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from shoal.core.durable import private_folder
@@ -26,7 +25,6 @@ from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Assigned,
-    Compare,
     Evaluate,
     Evaluated,
     Failed,
@@ -54,10 +52,8 @@ from shoal.methods.contract.message import Message
 from shoal.methods.contract.site_sums import LayerNeeded, LayerSums, SiteSums
 from shoal.methods.scores.assignment import assignment_of
 from shoal.methods.scores.evaluation import sample_count
-from shoal.methods.scores.neighbours import nearest_samples, reference_features
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
-from shoal.methods.scores.two_models import HeldOutClusters, held_out_rows
 
 MESSAGE_FILES_IN_MEMORY = 4
 """Files of messages that a worker keeps: the clients of a round share most of them."""
@@ -93,8 +89,6 @@ class Worker:
                         return self.recalibrate(request)
                     case Assign():
                         return self.assign(request)
-                    case Compare():
-                        return self.compare(request)
         except Exception as error:  # a worker must survive any request
             return failure(error)
 
@@ -283,25 +277,6 @@ class Worker:
             vectors,
             comparison,
         )
-
-    def compare(self, request: Compare) -> Evaluated:
-        """Score two states, which are recalibrated, on held-out samples; neighbours are those by pixels or columns."""
-        opened = self.opened(request.run)
-        clients = OpenedClients(opened, request.round, request.clients)
-        evaluation = opened.evaluation(request.round, final=True)
-        data = evaluation.data
-        rows = torch.from_numpy(held_out_rows(len(data.test_x)))
-        if len(rows) < 2:
-            return Evaluated()
-        neighbours = nearest_samples(reference_features(data.test_x[rows].cpu().numpy()))
-        labels = None if data.test_y is None else data.test_y[rows].cpu().numpy()
-        models = []
-        for path in (request.server, request.champion):
-            found = assignment_of(opened.method, load_server(path, self.device), clients, evaluation)
-            cluster = found.cluster[len(evaluation.train) + rows].cpu().numpy()
-            models.append(HeldOutClusters(cluster, found.clusters, neighbours, labels))
-        numbers = models[0].beside(models[1], opened.settings.seed)
-        return Evaluated(numbers, sums={"samples": np.array([len(rows)])})
 
 
 def evaluate_at_site(opened: OpenedRun, server: Server, clients: Clients, evaluation: Evaluation) -> Evaluated:

@@ -26,12 +26,12 @@ from shoal.core.errors import ShoalError
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.engine.sites.held_out import CONFIDENCE, NEIGHBOURS, HeldOutClusters, held_out_rows
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.null_baselines import encoded
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import side_by_side
 from shoal.methods.scores.neighbours import nearest_samples, reference_features
-from shoal.methods.scores.two_models import CONFIDENCE, NEIGHBOURS, HeldOutClusters, held_out_rows
 from shoal.models.frozen import FrozenEncoder, frozen_encoder, is_pretrained
 from shoal.review.results.result import run_result
 from shoal.review.served.predict import Predictor, by_client
