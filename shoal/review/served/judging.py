@@ -249,8 +249,7 @@ def decided(
     gain = judged.scores[name] - old_judged.scores[name]
     promoted = gain >= margin and gain > 0 and low > 0
     scores = f"{name} {judged.scores[name]:.4f} against the champion's {old_judged.scores[name]:.4f}"
-    interval = f"{CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f}"
-    why = f"{scores}: {_reason(gain, margin, low)} ({interval})"
+    why = f"{scores}: {_reason(gain, margin, low)} ({CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f})"
     return Decision(promoted, why, name, margin, judged, old_judged, low, high)
 
 

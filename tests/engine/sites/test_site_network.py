@@ -187,13 +187,13 @@ def test_a_night_is_paused_while_a_site_is_away(made: Network, tmp_path: Path) -
     made.kill("north", keep=False)
     server = Server(tmp_path)
     try:
-        outcomes = []
+        outcomes: list[str] = []
         for _ in range(2):
             words = [sys.executable, str(tmp_path / "night.py"), json.dumps(settings.to_json())]
             env = {**server.env, **made.environment(LEAD), "PREFECT_HOME": str(tmp_path)}
             flow = subprocess.Popen(words, env=env, cwd=made.home(LEAD), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             while not outcomes and [run["state_type"] for run in server.find("flow_runs")] != ["PAUSED"]:
-                assert flow.poll() is None, flow.stderr.read()
+                assert flow.poll() is None, flow.communicate()
                 time.sleep(0.5)
             if not outcomes:
                 made.start("north")
