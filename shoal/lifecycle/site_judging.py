@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.engine.messages.wire import Call, Failed
 from shoal.engine.rounds.site_evaluation import SiteEvaluation
-from shoal.engine.sites.held_out import NAMES, Compare
+from shoal.engine.sites.held_out import Compare
 from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import save_server
 from shoal.engine.store.kept_state import read_state
@@ -55,7 +55,7 @@ def compare_at_sites(
         raise JudgingError(f"each site holds out too few samples of {facts.spec.name!r} to tell scores: add samples")
     samples = np.array([int(sums["samples"][0]) for sums in told])
     weights = samples / samples.sum()
-    scores = {name: np.stack([sums[name] for sums in told], 1) for name in NAMES if all(name in sums for sums in told)}
+    scores = {name: np.stack([sums[name] for sums in told], 1) for name in told[0] if name != "samples"}
     new, old = (
         HeldOutScores(run.name, int(samples.sum()), {name: float(weights @ rows[row]) for name, rows in scores.items()})
         for row, run in enumerate((challenger, champion))

@@ -11,7 +11,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.server import status_of
-from shoal.engine.sites.study import Study, open_study
+from shoal.engine.sites.study import open_study
 
 POLL_SECONDS = 5
 MOST_SECONDS = 7 * 24 * 3600
@@ -26,8 +26,7 @@ def wait_for_sites(settings: Settings) -> bool:
     """
     if settings.workers.runner != "sites":
         return False
-    study = open_study(places.home())
-    away = sites_away(study)
+    away = sites_away()
     if not away:
         return False
     get_run_logger().warning(f"paused, and goes on by itself: {'; '.join(away)}")
@@ -36,7 +35,7 @@ def wait_for_sites(settings: Settings) -> bool:
 
     def resume() -> None:
         while not ended.wait(POLL_SECONDS):
-            if not sites_away(study):
+            if not sites_away():
                 with contextlib.suppress(Exception):  # Prefect is out of reach, or it is not paused yet
                     resume_flow_run(flow_run)
 
@@ -48,8 +47,13 @@ def wait_for_sites(settings: Settings) -> bool:
     return True
 
 
-def sites_away(study: Study) -> list[str]:
-    """Return a sentence for each site that is not connected, or one where nobody can tell."""
+def sites_away() -> list[str]:
+    """Return a sentence for each site that is not connected, or one where nobody can tell.
+
+    Raises:
+        ShoalError: no study is led from here.
+    """
+    study = open_study(places.home())
     try:
         told = status_of(study)
     except ShoalError as error:

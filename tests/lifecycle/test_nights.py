@@ -22,7 +22,3 @@ from shoal.lifecycle.taking_in import NightError
 def test_settings_without_a_judge_or_a_name_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(NightError, match=said):
         check_settings(make_settings({"data": {"name": "digits"}, "method": {"name": "fedkmeans"}, **changes}))
-
-
-def test_settings_of_a_model_with_clusters_are_taken() -> None:
-    check_settings(make_settings({"data": {"name": "digits"}, "method": {"name": "fedkmeans"}}))

@@ -75,16 +75,15 @@ def test_new_files_of_a_site_are_taken_in_and_both_models_judged_there(sites: Fe
     assert taken.new == 30
     again = take_in(SETTINGS, NightSettings())
     assert (again.new, again.digest) == (0, taken.digest)
-    assert decision.champion is not None
     assert decision.why.endswith("means of 2 sites")
     stores = [sites.folder / site / "data" / "store" for site in ("east", "north")]
     held_out = [held_out_samples(open_prepared(own_folder(store, SETTINGS.data.name))) for store in stores]
     weights = [len(of_site.x) for of_site in held_out]
     both = [[judge(run, of_site)[1] for of_site in held_out] for run in (challenger, champion)]
-    for models, judged in zip(both, (decision.challenger, decision.champion), strict=True):
-        expected = np.average([model.score(decision.score) for model in models], weights=weights)
-        assert judged.scores == pytest.approx({decision.score: expected})
-    ends = [new.interval(decision.score, old, SETTINGS.seed) for new, old in zip(*both, strict=True)]
+    scores = [np.average([model.score("neighbours") for model in models], weights=weights) for models in both]
+    judged = [vars(told)["scores"]["neighbours"] for told in (decision.challenger, decision.champion)]
+    assert judged == pytest.approx(scores)
+    ends = [new.interval("neighbours", old, SETTINGS.seed) for new, old in zip(*both, strict=True)]
     length = np.linalg.norm(np.multiply(np.diff(ends).ravel(), weights)) / sum(weights)
     assert decision.low is not None
     assert decision.high == pytest.approx(decision.low + length)

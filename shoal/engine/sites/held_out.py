@@ -22,8 +22,6 @@ from shoal.methods.scores.neighbours import nearest_samples, neighbour_informati
 from shoal.methods.scores.resampling import bootstrap_interval
 
 NEIGHBOURS = "neighbours"
-NAMES = (NEIGHBOURS, "acc")
-"""The scores; `acc` needs labels."""
 MAX_SAMPLES = 5_000
 """Held-out samples that are used, a seeded draw: the cost of `neighbours` grows with their square."""
 CONFIDENCE = 0.95
@@ -59,8 +57,8 @@ class HeldOutClusters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the scores."""
-        return NAMES[:1] if self.labels is None else NAMES
+        """The names of the scores; `acc` needs labels."""
+        return (NEIGHBOURS,) if self.labels is None else (NEIGHBOURS, "acc")
 
     def score(self, name: str, rows: np.ndarray | None = None) -> float:
         """Return a score on the samples in some rows, int64 (m,); None: on all."""
@@ -106,7 +104,8 @@ def compare(opened: OpenedRun, request: Compare) -> Evaluated:
             found = assignment_of(opened.method, load_server(path, opened.device), clients, evaluation)
             cluster = found.cluster[len(evaluation.train) + rows].cpu().numpy()
             models.append(HeldOutClusters(cluster, found.clusters, near, labels))
-    new, old = models
-    lengths = {name: np.ptp(new.interval(name, old, opened.settings.seed)) for name in new.names}
-    scores = {name: np.array([new.score(name), old.score(name), length]) for name, length in lengths.items()}
-    return Evaluated(sums={"samples": np.array([len(rows)]), **scores})
+    scores = {"samples": np.array([len(rows)])}
+    for name in models[0].names:
+        low, high = models[0].interval(name, models[1], opened.settings.seed)
+        scores[name] = np.array([*(model.score(name) for model in models), high - low])
+    return Evaluated(sums=scores)

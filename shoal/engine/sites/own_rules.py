@@ -44,7 +44,7 @@ class OwnRules(Rules):
         intake: appends to a set, given its name, what is new in a folder.
     """
 
-    def __init__(self, folder: Path, intake: Callable[[str, str], object] | None = None) -> None:
+    def __init__(self, folder: Path, intake: Callable[[str, str], object] = lambda name, place: None) -> None:
         self.folder = folder
         self.intake = intake
         private_folder(folder)
@@ -135,7 +135,7 @@ class OwnRules(Rules):
 
     def take_in(self, name: str) -> None:
         """See `Rules`."""
-        if self.intake is not None and (place := self.policy.watch.get(name)):
+        if place := self.policy.watch.get(name):
             self.intake(name, place)
 
     def leave(self, call: SiteCall | None, answer: bytes) -> None:
