@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from PIL import Image
 
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import open_prepared
-from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle import preparing
@@ -20,75 +18,59 @@ from shoal.lifecycle.claim import claimed_run
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, drive
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.site_judging import compare_at_sites
-from shoal.lifecycle.taking_in import NightError, TakenIn, take_in
+from shoal.lifecycle.taking_in import NightError, take_in
 from shoal.review.served.judging import Decision, JudgingError, held_out_samples, judge
-from tests.conftest import SMALL
+from tests.engine.sites.test_site_bits import settings_of
 from tests.engine.sites.test_site_policy import OPEN, write_policy
 from tests.sites import Federation, add_own_set, federation, name_of, samples
 
-SETTINGS = make_settings(
-    {
-        **SMALL,
-        "data": {"name": name_of("image")},
-        "method": {"name": "fedkmeans", "min_points": 5},
-        "model": {"encoder": "pixels", "clusters": 10},
-        "partition": {"kind": "by_column"},
-        "workers": {"runner": "sites", "device": "cpu"},
-        "rounds": 40,
-    }
+SETTINGS = settings_of(
+    "fedkmeans",
+    data={"name": name_of("image")},
+    model={"encoder": "pixels", "clusters": 10},
+    method={"name": "fedkmeans", "min_points": 5},
+    workers={"runner": "sites", "device": "cpu"},
+    rounds=40,
 )
 
 
-INCOMING = "incoming"
-
-
-@pytest.fixture
-def sites(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
-    """Sites that watch a folder; the one in the south holds out fewer samples than its least group."""
-    with federation(()) as made:
-        for number, (site, count) in enumerate({"east": 60, "north": 60, "south": 20}.items()):
-            place = made.folder / site
-            add_own_set(place / "data" / "store", "image", count, number, label=None)
-            (place / INCOMING / f"secret-ward-{number}-0").mkdir(parents=True)
-            write_policy(place, OPEN, min_samples=9, min_group=5, watch={SETTINGS.data.name: str(place / INCOMING)})
-        monkeypatch.setattr(preparing, "transport", lambda: made.pipes)
-        yield made
-
-
-def night(sites: Federation, champion: RunFolder | None) -> tuple[TakenIn, RunFolder, Decision]:
+def night(sites: Federation, champion: RunFolder | None) -> tuple[int, RunFolder, Decision]:
     taken = take_in(SETTINGS, NightSettings())
     origin = None if champion is None else WarmStart.from_run(champion)
     with claimed_run(SETTINGS, origin=origin, data=taken.digest) as run:
         drive(run, slots=sites.pool, stages=(ROUNDS, CLUSTERS))
-        return taken, run, compare_at_sites(run, champion, "auto", 0.0, sites.pool.call)
+        return taken.new, run, compare_at_sites(run, champion, "auto", 0.0, sites.pool.call)
 
 
 @pytest.mark.long
-def test_new_files_of_a_site_are_taken_in_and_both_models_judged_there(sites: Federation) -> None:
-    _, champion, first = night(sites, None)
-    assert (first.promoted, first.champion) == (True, None)
-    arrived = sites.folder / "north" / INCOMING / "secret-ward-1-0"
-    for number, image in enumerate(samples("image", 30, 7)[0]):
-        Image.fromarray(image[0]).save(arrived / f"{number}.png")
-    (arrived / "broken.png").write_text("none")
-    taken, challenger, decision = night(sites, champion)
-    assert taken.new == 30
-    again = take_in(SETTINGS, NightSettings())
-    assert (again.new, again.digest) == (0, taken.digest)
-    assert decision.why.endswith("means of 2 sites")
-    stores = [sites.folder / site / "data" / "store" for site in ("east", "north")]
-    held_out = [held_out_samples(open_prepared(own_folder(store, SETTINGS.data.name))) for store in stores]
-    weights = [len(of_site.x) for of_site in held_out]
-    both = [[judge(run, of_site)[1] for of_site in held_out] for run in (challenger, champion)]
-    scores = [np.average([model.score("neighbours") for model in models], weights=weights) for models in both]
-    judged = [vars(told)["scores"]["neighbours"] for told in (decision.challenger, decision.champion)]
-    assert judged == pytest.approx(scores)
-    ends = [new.interval("neighbours", old, SETTINGS.seed) for new, old in zip(*both, strict=True)]
-    length = np.linalg.norm(np.multiply(np.diff(ends).ravel(), weights)) / sum(weights)
-    assert decision.low is not None
-    assert decision.high == pytest.approx(decision.low + length)
-    with pytest.raises(JudgingError, match="needs labels"):
-        compare_at_sites(challenger, champion, "acc", 0.0, sites.pool.call)
+def test_new_files_of_a_site_are_taken_in_and_both_models_judged_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with federation(()) as sites:
+        for number, (site, count) in enumerate({"east": 60, "north": 60, "south": 20}.items()):
+            place = sites.folder / site
+            add_own_set(place / "data" / "store", "image", count, number, label=None)
+            policy = {"min_samples": 9, "min_group": 5, "watch": {SETTINGS.data.name: str(place / "new")}}
+            write_policy(place, OPEN, **policy)
+            (place / "new" / f"secret-ward-{number}-0").mkdir(parents=True)
+        monkeypatch.setattr(preparing, "transport", lambda: sites.pipes)
+        _, champion, first = night(sites, None)
+        assert (first.promoted, first.champion) == (True, None)
+        for number, image in enumerate(samples("image", 30, 7)[0]):
+            Image.fromarray(image[0]).save(sites.folder / "north" / "new" / "secret-ward-1-0" / f"{number}.png")
+        (sites.folder / "north" / "new" / "secret-ward-1-0" / "broken.png").write_text("none")
+        new, challenger, decision = night(sites, champion)
+        assert new == 30
+        assert decision.why.endswith("means of 2 sites"), "the third holds out fewer samples than its least group"
+        assert take_in(SETTINGS, NightSettings()).digest == challenger.lineage().data.digest, "nothing is new"
+        sets = [own_folder(sites.folder / site / "data" / "store", SETTINGS.data.name) for site in ("east", "north")]
+        held_out = [held_out_samples(open_prepared(folder)) for folder in sets]
+        for run, judged in ((challenger, decision.challenger), (champion, decision.champion)):
+            scores = [judge(run, part)[0].scores["neighbours"] for part in held_out]
+            mean = np.average(scores, weights=[len(part.x) for part in held_out])
+            assert vars(judged)["scores"]["neighbours"] == pytest.approx(mean)
+        with pytest.raises(JudgingError, match="needs labels"):
+            compare_at_sites(challenger, champion, "acc", 0.0, sites.pool.call)
 
 
 @pytest.mark.parametrize("night", [{"watch": "incoming"}, {"start": "scratch"}])
