@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.questions import Question
-from shoal.methods.features.feature_clustering import FeatureClustering, FeatureSettings
+from shoal.methods.features.centre_clustering import FeatureSettings
+from shoal.methods.features.feature_clustering import FeatureClustering
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from shoal.methods.features.components import (
     with_answer,
 )
 from shoal.methods.features.feature_clustering import FeatureClustering
-from shoal.methods.features.space import column_moments, fitted_space, projected
+from shoal.methods.features.space import column_moments, projected
 
 MAX_COLUMNS = 100
 """Of more columns, of which the method keeps all, so many components are kept here."""
@@ -39,13 +39,12 @@ def method_space(method: FeatureClustering, vectors: ClientSamples) -> ClientSam
         MethodError: features that are the same for all samples.
     """
     settings = method.settings
-    widths = method.source.layer_widths
     parts = [vectors.samples_of(client) for client in range(vectors.clients)]
     site_means = [part.mean(0) if settings.centre_sites else None for part in parts]
     space: dict[str, Tensor] = {}
-    if settings.measured or widths:
+    if method.measures:
         sums = summed(column_moments(part) for part in parts if len(part) >= settings.min_points)
-        space = fitted_space(sums, settings, widths, method.context.spec.column_widths)
+        space = method.fitted_space(sums)
     z = [projected(part, space, mean) for part, mean in zip(parts, site_means, strict=True)]
     count = settings.components or (MAX_COLUMNS if vectors.x.shape[1] > MAX_COLUMNS else 0)
     if count:

@@ -220,11 +220,15 @@ class VectorSource:
             kept = client.memory[PROJECTED].to(self.context.device)
             return lambda positions: kept[positions], None
         vectors, memory = self.own(client)
-        site_mean = self.site_mean(vectors, client) if self.centre_sites else None
+        site_mean = None
+        if self.centre_sites:
+            site_mean = self.site_mean(vectors, client)
+            if SITE_MEAN not in client.memory:
+                memory = {**client.memory, **(memory or {}), SITE_MEAN: site_mean.cpu()}
         if self.encoder is None or PROJECTION not in space:
             return lambda positions: projected(vectors(positions), space, site_mean), memory
         made = torch.cat([projected(vectors(part), space, site_mean) for part in parts_of(client)])
-        others = {name: tensor for name, tensor in client.memory.items() if name != FEATURES}
+        others = {name: tensor for name, tensor in {**client.memory, **(memory or {})}.items() if name != FEATURES}
         return lambda positions: made[positions], {**others, PROJECTED: made.cpu()}
 
     def site_mean(self, vectors: Rows, client: Client) -> Tensor:

@@ -15,7 +15,7 @@ from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.warm_start import ORIGIN, WarmStart, WarmStartError, origin_sha256
 from shoal.lifecycle.starting import find_like, new_run, runs_like
-from shoal.methods.features.feature_clustering import CENTRES, GRAND_MEAN
+from shoal.methods.features.centre_clustering import CENTRES, GRAND_MEAN
 from shoal.review.results.result import run_result
 from tests.runs import go_on, numbers, straight
 

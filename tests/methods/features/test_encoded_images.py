@@ -12,8 +12,8 @@ import torch
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features import landmark_offsets
+from shoal.methods.features.centre_clustering import BEGINNINGS, CENTRES, GRAND_MEAN
 from shoal.methods.features.components import BLOCKS
-from shoal.methods.features.feature_clustering import BEGINNINGS, CENTRES, GRAND_MEAN
 from shoal.methods.features.space import LANDMARKS, MEAN, OFFSET_MEAN, PROJECTION, SCALE, SPECTRAL, in_space
 from shoal.methods.features.vectors import FEATURES, PROJECTED, SITE_OFFSET
 from shoal.models.frozen import frozen_encoder

@@ -18,10 +18,12 @@ from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Message
+from shoal.methods.features.centre_clustering import CENTRES
 from shoal.methods.features.components import BLOCK, BLOCKS
-from shoal.methods.features.feature_clustering import CENTRES, ENERGIES, WEIGHED_STARTS
 from shoal.methods.features.fedgmm import WEIGHTS
 from shoal.methods.features.space import in_space
+from shoal.methods.features.space_steps import ENERGIES
+from shoal.methods.features.start_steps import WEIGHED_STARTS
 from shoal.methods.features.vectors import SITE_MEAN
 from shoal.methods.scores.clustering import accuracy
 from tests.conftest import one_quick

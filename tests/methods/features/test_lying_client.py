@@ -21,8 +21,8 @@ from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Tensors
-from shoal.methods.features import feature_clustering, fedgmm
-from shoal.methods.features.feature_clustering import CENTRES
+from shoal.methods.features import feature_clustering, fedgmm, start_steps
+from shoal.methods.features.centre_clustering import CENTRES
 from tests.conftest import one_quick
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -75,7 +75,8 @@ def test_an_honest_client_is_never_refused(
 
 @pytest.mark.long
 def test_a_client_that_answers_for_a_draw_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_clustering, "RACE_SAMPLES", 50)
+    for module in (feature_clustering, start_steps):
+        monkeypatch.setattr(module, "RACE_SAMPLES", 50)
     for name in ("standardised", "directions", "landmarks"):
         rows = Rows(tmp_path / name, *table("plain", samples=400))
         rows.run(rows.method("fedkmeans", **SETTINGS[name]), 9)

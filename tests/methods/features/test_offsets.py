@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_iris
 from table_federation import Rows, uneven_owners
 
-from shoal.methods.features import feature_clustering
-from shoal.methods.features.feature_clustering import BEGINNINGS, has_offsets
+from shoal.methods.features import feature_clustering, start_steps
+from shoal.methods.features.centre_clustering import BEGINNINGS, has_offsets
 from shoal.methods.features.offsets import SAMPLES_PER_CLUSTER, beginnings, site_fit
 from shoal.methods.features.space import OFFSET_MEAN
 from shoal.methods.features.vectors import SITE_OFFSET
@@ -148,7 +148,8 @@ def test_sites_of_more_samples_than_a_draw_have_the_same_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Rows.run` inspects every message: bounds hold for an offset from a draw, too."""
-    monkeypatch.setattr(feature_clustering, "RACE_SAMPLES", 60)
+    for module in (feature_clustering, start_steps):
+        monkeypatch.setattr(module, "RACE_SAMPLES", 60)
     rows = Rows(tmp_path, *groups(0.8)[:3])
     method = rows.method("fedkmeans", standardise=True)
     server = rows.run(method)

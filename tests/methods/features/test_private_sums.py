@@ -16,7 +16,8 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.message import Message
 from shoal.methods.features import private_sums
-from shoal.methods.features.feature_clustering import CENTRES, FeatureClustering
+from shoal.methods.features.centre_clustering import CENTRES
+from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.registry import METHODS
 from tests.noise import seeded_normal
 
