@@ -28,9 +28,10 @@ SETTINGS = settings_of(
     "fedkmeans",
     data={"name": name_of("image")},
     model={"encoder": "pixels", "clusters": 10},
-    method={"name": "fedkmeans", "min_points": 5},
+    method={"name": "fedkmeans", "min_points": 5, "sites": "ignore"},
     workers={"runner": "sites", "device": "cpu"},
     rounds=40,
+    evaluate={"every": 40},
 )
 
 
@@ -42,7 +43,7 @@ def night(sites: Federation, champion: RunFolder | None) -> tuple[int, RunFolder
         return taken.new, run, compare_at_sites(run, champion, "auto", 0.0, sites.pool.call)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_new_files_of_a_site_are_taken_in_and_both_models_judged_there(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
