@@ -17,12 +17,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from scipy import stats
 
-from shoal_research.definition import EACH, Claim, Comparison, Control, Side, Study, quantities_of
+from shoal_research.definition import EACH, Claim, Comparison, Control, Quantity, Side, Study, quantities_of
 from shoal_research.table import Table
-from shoal_research.words import interval_words
+from shoal_research.words import Interval, interval_words
 
 ERROR_RATE = 0.05
 """The rate at which intervals miss the mean, and the rate of false discoveries of a page."""
@@ -48,15 +49,6 @@ class Verdict(StrEnum):
     """A control of the table fails, or nothing measures it."""
     NOT_RUN = "not run"
     """Seeds are missing."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The mean of differences over seeds, and the ends of its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -126,15 +118,13 @@ def at_best_scale(at_scales: Sequence[JudgedClaim]) -> JudgedClaim:
 
 def decided(one: JudgedClaim, rate: float) -> JudgedClaim:
     """Return a tested claim with its verdict, given the rate of false discoveries at which its test decides."""
-    verdict = Verdict.UNDECIDED
-    if rate <= ERROR_RATE:
-        claimed, other = tails(one.claim, list(one.differences.values()))
-        verdict = Verdict.REPRODUCED if claimed < other else Verdict.REFUTED
-    return replace(one, verdict=verdict, false_discovery=rate)
+    if rate > ERROR_RATE:
+        one = replace(one, verdict=Verdict.UNDECIDED)
+    return replace(one, false_discovery=rate)
 
 
 def measure(study: Study, claim: Claim, scale: str, table: Table) -> JudgedClaim:
-    """Return a claim with its differences on a table: judged but for its test, whose verdict the page decides."""
+    """Return a claim with its differences on a table; whether its test decides, the other tests of the page say."""
     seeds = study.seeds_of(claim, scale)
     measured = {seed: value for seed, value in differences(claim, table).items() if seed >= seeds.start}
     complete = all(seed in measured for seed in seeds)
@@ -150,36 +140,30 @@ def measure(study: Study, claim: Claim, scale: str, table: Table) -> JudgedClaim
         return replace(one, verdict=Verdict.REFUTED if refuted else Verdict.REPRODUCED)
     if len(measured) < 2:
         return replace(one, verdict=Verdict.UNDECIDED)
-    p = min(1.0, 2 * min(tails(claim, list(measured.values()))))
-    return replace(one, verdict=Verdict.UNDECIDED, p=p)
+    claimed, other = tails(claim, list(measured.values()))
+    verdict = Verdict.REFUTED
+    if claimed < other:
+        verdict = Verdict.REPRODUCED
+    return replace(one, verdict=verdict, p=min(1.0, 2 * claimed, 2 * other))
 
 
 def differences(compared: Comparison, table: Table) -> dict[int, float]:
-    """Return left minus right for each seed that has the numbers of both."""
-    left = side_values(compared.left, table)
-    right = side_values(compared.right, table)
-    if left is None or right is None:
-        one = left if right is None else right
-        seeds = set(one or ())
-    else:
-        seeds = set(left) & set(right)
+    """Return left minus right for each seed that has all numbers that are compared."""
+    first, *others = [table.get(quantity, {}) for quantity in compared.quantities()]
+    seeds = [seed for seed in first if seed is not None and all(seed in other for other in others)]
 
-    def at(side: Side, values: Mapping[int, float] | None, seed: int) -> float:
-        return side if isinstance(side, float) else (values or {})[seed]
+    def at(side: Side, seed: int) -> float:
+        return side_value(side, lambda quantity: table[quantity][seed])
 
-    return {seed: at(compared.left, left, seed) - at(compared.right, right, seed) for seed in sorted(seeds)}
+    return {seed: at(compared.left, seed) - at(compared.right, seed) for seed in sorted(seeds)}
 
 
-def side_values(side: Side, table: Table) -> dict[int, float] | None:
-    """Return a side of a comparison by seed; None for a number, which is the same on all."""
+def side_value(side: Side, number: Callable[[Quantity], float]) -> float:
+    """Return a side of a comparison, given a function to the numbers of a table."""
     if isinstance(side, float):
-        return None
-    above, *below = [
-        {seed: value for seed, value in table.get(quantity, {}).items() if seed is not None} for quantity in side
-    ]
-    for values in below:
-        above = {seed: above[seed] - values[seed] for seed in above if seed in values}
-    return above
+        return side
+    value, *others = map(number, side)
+    return value - sum(others)
 
 
 def meets(compared: Comparison, difference: float) -> bool:
@@ -203,25 +187,23 @@ def tails(compared: Comparison, values: Sequence[float]) -> tuple[float, float]:
     """
     mean = statistics.fmean(values)
     error = statistics.stdev(values) / math.sqrt(len(values))
+    margin = compared.margin
 
-    def above(bound: float) -> float:
+    def p(distance: float) -> float:
+        """Return the p value of a mean so far on one side of a bound."""
         if error == 0:
-            return 0.0 if mean > bound else 1.0
-        return float(stats.t.sf((mean - bound) / error, len(values) - 1))
-
-    def below(bound: float) -> float:
-        if error == 0:
-            return 0.0 if mean < bound else 1.0
-        return float(stats.t.cdf((mean - bound) / error, len(values) - 1))
+            return float(distance <= 0)
+        return float(stats.t.sf(distance / error, len(values) - 1))
 
     if error == 0 and meets(compared, mean):
         return 0.0, 1.0
-    margin = compared.margin
+    above = p(mean - margin)
+    below = p(margin - mean)
     if compared.op == "within":
-        return max(above(-margin), below(margin)), min(above(margin), below(-margin))
+        return max(p(mean + margin), below), min(above, p(-margin - mean))
     if compared.op in (">", ">="):
-        return above(margin), below(margin)
-    return below(margin), above(margin)
+        return above, below
+    return below, above
 
 
 def failing_control(study: Study, claim: Claim, first_seed: int, table: Table) -> str:
@@ -242,28 +224,25 @@ def failing_control(study: Study, claim: Claim, first_seed: int, table: Table) -
 def applies(control: Control, claim: Claim) -> bool:
     """Return whether a claim needs a control: it compares what the control is about, and not with its right row."""
     compared = claim.quantities()
-    judged = {quantity.row for quantity in quantities_of(control.left)}
-    floors = {quantity.row for quantity in quantities_of(control.right)} - judged
-    chosen = (
-        (control.rows, {quantity.row for quantity in compared}),
-        (control.columns, {quantity.column for quantity in compared}),
-        (control.metrics, {quantity.metric for quantity in compared}),
-    )
-    is_on_floor = any(quantity.row in floors for quantity in compared)
-    return not is_on_floor and all(not named or not names.isdisjoint(named) for named, names in chosen)
+    floors = {quantity.row for quantity in quantities_of(control.right)}
+    floors -= {quantity.row for quantity in quantities_of(control.left)}
+    if any(quantity.row in floors for quantity in compared):
+        return False
+    needed = (control.rows, control.columns, control.metrics)
+    of_claim = zip(*compared, strict=True)
+    return all(not keys or not set(keys).isdisjoint(names) for keys, names in zip(needed, of_claim, strict=True))
 
 
 def in_column(control: Control, column: str) -> Comparison:
     """Return what a control compares, with a column in place of `each`."""
 
-    def placed(side: Side | None) -> list[list[str]] | float | None:
-        if not isinstance(side, tuple):
-            return side
-        return [[row, column if key == EACH else key, metric] for row, key, metric in side]
+    def placed(side: Side | None) -> Any:
+        if isinstance(side, tuple):
+            return [[row, column if key == EACH else key, metric] for row, key, metric in side]
+        return side
 
-    return Comparison.model_validate(
-        {"left": placed(control.left), "op": control.op, "right": placed(control.right), "margin": control.margin}
-    )
+    sides = {"left": placed(control.left), "right": placed(control.right)}
+    return Comparison(**sides, op=control.op, margin=control.margin)
 
 
 def failure(control: Control, compared: Comparison, first_seed: int, table: Table) -> str:
@@ -285,16 +264,9 @@ def bound_of(compared: Comparison) -> float | None:
 
 def published_difference(study: Study, claim: Claim) -> float | None:
     """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
-
-    def published(side: Side) -> float | None:
-        if isinstance(side, float):
-            return 0.0
-        numbers = [study.published(*quantity) for quantity in side]
-        if any(number is None for number in numbers):
-            return None
-        first, *others = [number for number in numbers if number is not None]
-        return first - sum(others)
-
-    left = published(claim.left)
-    right = published(claim.right)
-    return None if left is None or right is None else left - right
+    paper = {quantity: study.published(*quantity) for quantity in claim.quantities()}
+    numbers = {quantity: number for quantity, number in paper.items() if number is not None}
+    if len(numbers) < len(paper):
+        return None
+    difference = side_value(claim.left, numbers.__getitem__) - side_value(claim.right, numbers.__getitem__)
+    return difference + (bound_of(claim) or 0.0)

@@ -8,8 +8,8 @@ and a caption, which tables show and which may change at any time.
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -357,11 +357,10 @@ def function(study: Study, path: str) -> Callable[..., Any]:
     Raises:
         StudyError: it cannot be imported.
     """
-    module, _, name = path.partition(":")
-    if not module.startswith("shoal_research."):
-        module = f"shoal_research.{study.system}.{module}"
+    if not path.startswith("shoal_research."):
+        path = f"shoal_research.{study.system}.{path}"
     try:
-        result: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        result: Callable[..., Any] = pkgutil.resolve_name(path)
         return result
     except (ImportError, AttributeError) as error:
-        raise StudyError(f"study {study.name!r} names {module}:{name}, which cannot be imported: {error}") from error
+        raise StudyError(f"study {study.name!r} names {path}, which cannot be imported: {error}") from error

@@ -33,11 +33,8 @@ def draw_band(
 
 
 def rounds_of(tables: Sequence[pd.DataFrame], metric: str) -> pd.DataFrame:
-    """Return a metric over the rounds of several runs: columns round and the metric; empty where no run has it."""
-    found = [table[["round", metric]].dropna() for table in tables if metric in table]
-    if found:
-        return pd.concat(found)
-    return pd.DataFrame()
+    """Return a metric over the rounds of several runs: columns round and the metric."""
+    return pd.concat([table.reindex(columns=["round", metric]) for table in tables]).dropna()
 
 
 def label_panel(axes: Axes, xlabel: str, ylabel: str, **more: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.core.records import BadRecord, record_from_json, record_to_json
@@ -179,12 +179,12 @@ def keep(study: Study, scale: str) -> Path:
     require_clean_code(study.name, scale, [one.commit for one in here.measured], HOME)
     before = load_kept(study.name, scale)
     shows_all = before.newest().keys() <= here.newest().keys()
-    images = {
-        image_file(study.name, scale, name): image_to_keep(study_folder(study.name, scale) / name)
-        for name in study.images
-        if (study_folder(study.name, scale) / name).is_file()
-        and (shows_all or not image_file(study.name, scale, name).exists())
-    }
+    images = {}
+    for name in study.images:
+        drawn = study_folder(study.name, scale) / name
+        file = image_file(study.name, scale, name)
+        if drawn.is_file() and (shows_all or not file.exists()):
+            images[file] = image_to_keep(drawn)
     path = RESULTS / f"{study.name}-{scale}.json"
     write_cells(path, before.with_cells(as_kept(here)))
     for file, image in images.items():
@@ -195,18 +195,11 @@ def keep(study: Study, scale: str) -> Path:
 
 def as_kept(cells: MeasuredCells) -> MeasuredCells:
     """Return cells with rounded values, and without the names of runs."""
-    kept = tuple(
-        MeasuredCell(
-            cell.row,
-            cell.column,
-            cell.seed,
-            cell.commit,
-            {name: float(f"{value:.{SIGNIFICANT_DIGITS}g}") for name, value in cell.metrics.items()},
-            cell.words,
-        )
-        for cell in cells.cells
-    )
-    return MeasuredCells(cells.study, cells.scale, cells.measured, kept)
+
+    def rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+        return {name: float(f"{value:.{SIGNIFICANT_DIGITS}g}") for name, value in metrics.items()}
+
+    return replace(cells, cells=tuple(replace(cell, metrics=rounded(cell.metrics), run=None) for cell in cells.cells))
 
 
 def image_to_keep(path: Path) -> bytes:

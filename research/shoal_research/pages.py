@@ -113,29 +113,34 @@ def study_parts(study: Study, claims: Sequence[JudgedClaim]) -> Iterator[str]:
 
 def values_table(study: Study, scale: str, table: Table) -> str:
     """Return ours beside the paper's: a line a row, and metrics across, or columns where there are more of them."""
-    places = [(row, column) for row in study.rows for column in study.columns_at(scale)]
-    columns = [column for column in study.columns_at(scale) if any(place[1] == column for place in table)]
-    default = study.metrics[:5] if len(columns) == 1 else study.metrics[:1]
-    shown = [metric for metric in study.shown or default if any((*place, metric) in table for place in places)]
     captions = {key: column.caption for key, column in study.columns_at(scale).items()}
-    lines: dict[str, list[Place]] = {}
+    columns = [column for column in captions if any(place[1] == column for place in table)]
+    default = study.metrics[:5] if len(columns) == 1 else study.metrics[:1]
+    measured = {place[2] for place in table if place[0] in study.rows and place[1] in captions}
+    shown = [metric for metric in study.shown or default if metric in measured]
     if len(columns) == 1 or len(shown) > len(columns):
-        head = ["", *shown]
-        for column in columns:
-            for key, row in study.rows.items():
-                label = f"{captions[column]}: {row.caption}" if len(columns) > 1 else row.caption
-                lines[label] = [(key, column, metric) for metric in shown]
+        head = shown
+        prefixes = [f"{captions[column]}: " for column in columns]
+        if len(columns) == 1:
+            prefixes = [""]
+        lines = {
+            f"{prefix}{row.caption}": [(key, column, metric) for metric in shown]
+            for column, prefix in zip(columns, prefixes, strict=True)
+            for key, row in study.rows.items()
+        }
     else:
-        head = ["", *(captions[column] for column in columns)]
-        for key, row in study.rows.items():
-            for metric in shown:
-                lines[f"{row.caption}, {metric}"] = [(key, column, metric) for column in columns]
+        head = [captions[column] for column in columns]
+        lines = {
+            f"{row.caption}, {metric}": [(key, column, metric) for column in columns]
+            for key, row in study.rows.items()
+            for metric in shown
+        }
     body = [
         [label, *(number(study, place, table) for place in line), seeds_words(line, table)]
         for label, line in lines.items()
         if any(place in table for place in line)
     ]
-    return markdown_table([*head, "seeds"], body)
+    return markdown_table(["", *head, "seeds"], body)
 
 
 def number(study: Study, place: Place, table: Table) -> str:
@@ -162,8 +167,8 @@ def digits_of(study: Study, metric: str, mean: float) -> int:
 
 def seeds_words(places: Sequence[Place], table: Table) -> str:
     """Return how many seeds some numbers have."""
-    counts = sorted({len(table[place]) for place in places if place in table})
-    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    counts = [len(table[place]) for place in places if place in table]
+    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
 
 
 def claims_parts(claims: Sequence[JudgedClaim]) -> Iterator[str]:

@@ -6,10 +6,11 @@ cut short is resumed.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import math
 import multiprocessing
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.lineage import current_environment
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.store.status import FAILED
 from shoal.lifecycle.starting import find_like, new_run, runs_like
 from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
@@ -52,7 +52,11 @@ NOT_DECISIVE = ("tracking", "workers", "checkpoint")
 """Settings of where a run is executed and logged, which change no number."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
-RunOfCell = tuple[Cell, RunFolder]
+
+
+def print_label(label: str, run: RunFolder | None) -> None:
+    """Print what is measured, where nobody watches; standard output may be for JSON alone."""
+    print(label, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ def run_study(
     """
     study = load_study(name)
     overrides = overrides or {}
+    watch = watch or print_label
     planned = cells(study, scale, seeds, rows, columns)
     here, known = measured_before(name, scale, overrides)
     commit = commit_of(current_environment().shoal.git)
@@ -117,8 +122,7 @@ def run_study(
     if study.simulate:
         new = simulate(study, known, missing, overrides, watch, save)
     else:
-        measured = execute(missing, overrides, watch, again=again, processes=processes)
-        failed = [f"{cell.label}: {run.status().message}" for cell, run in measured if run.status().state == FAILED]
+        failed = execute(missing, overrides, watch, again=again, processes=processes)
         new = gathered(study, scale, planned, overrides)
     everything = known.with_cells(new)
     if not everything.cells:
@@ -163,7 +167,7 @@ def simulate(
     known: MeasuredCells,
     missing: Sequence[Cell],
     overrides: dict[str, Any],
-    watch: Watch | None,
+    watch: Watch,
     save: Callable[[MeasuredCells], None],
 ) -> MeasuredCells:
     """Compute the missing cells of a simulated study, and draw its figures.
@@ -175,13 +179,12 @@ def simulate(
         save: called with the cells so far, so that an interrupted study goes on.
     """
     folder = study_folder(study.name, known.scale)
-    here = measurement(current_environment(), today())
+    here = measurement(current_environment(), day(time.time()))
     new = MeasuredCells(study.name, known.scale)
     decisive = {key: value for key, value in overrides.items() if key not in NOT_DECISIVE}
     wanted = [replace(cell, settings=merge(cell.settings, decisive)) for cell in missing]
     for number, (cell, metrics) in enumerate(simulate_all(study, wanted, folder), 1):
-        if watch is not None:
-            watch(f"[{number}/{len(missing)}] {cell.label}", None)
+        watch(f"[{number}/{len(missing)}] {cell.label}", None)
         one = MeasuredCell(*cell.place, here.commit, in_unit(study, metrics))
         new = new.with_cells(MeasuredCells(study.name, known.scale, (here,), (one,)))
         save(new)
@@ -192,19 +195,11 @@ def simulate(
 def groups_of(study: Study, cells: MeasuredCells) -> list[Group]:
     """Return the newest measured cells by row and column, without runs."""
     columns = study.columns_at(cells.scale)
-    places: dict[tuple[str, str], list[MeasuredCell]] = {}
-    for cell in cells.newest().values():
-        if cell.row in study.rows and cell.column in columns and cell.seed is not None:
-            places.setdefault((cell.row, cell.column), []).append(cell)
-    return [
-        Group(
-            study.rows[row],
-            columns[column],
-            tuple(cell.seed for cell in at_place if cell.seed is not None),
-            tuple(cell.metrics for cell in at_place),
-        )
-        for (row, column), at_place in places.items()
-    ]
+    places: dict[tuple[str, str], dict[int, Mapping[str, float]]] = {}
+    for (row, column, seed), cell in cells.newest().items():
+        if row in study.rows and column in columns and seed is not None:
+            places.setdefault((row, column), {})[seed] = cell.metrics
+    return [Group(study.rows[row], columns[column], by_seed) for (row, column), by_seed in places.items()]
 
 
 def in_unit(study: Study, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -227,30 +222,43 @@ def derive(study: Study, groups: Sequence[Group], folder: Path) -> Table:
 
 
 def execute(
-    missing: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None, *, again: bool, processes: int
-) -> list[RunOfCell]:
-    """Return the runs of missing cells, completed on the same workers; a failed one leaves its cell without numbers.
+    missing: Sequence[Cell], overrides: dict[str, Any], watch: Watch, *, again: bool, processes: int
+) -> list[str]:
+    """Complete the runs of missing cells, and return in words which of them failed: these cells get no numbers.
 
     Args:
         missing: the cells.
         overrides, watch, again, processes: as of `run_study`.
     """
-    if not missing:
-        return []
-    settings = [settings_of(cell, overrides) for cell in missing]
-    find = find_again if again else find_like
-    labels = [f"[{number}/{len(missing)}] {cell.label}" for number, cell in enumerate(missing, 1)]
-    if processes > 1:
-        runs = [find(wanted) or new_run(wanted) for wanted in settings]
-        complete_side_by_side([(label, run.path) for label, run in zip(labels, runs, strict=True)], processes)
-    done = []
-    with open_sweep(settings[0], watch) as sweep:
-        for cell, wanted, label in zip(missing, settings, labels, strict=True):
-            run = find(wanted) or new_run(wanted)
-            with contextlib.suppress(RunFailed):
+    planned = [(f"[{number}/{len(missing)}] {cell.label}", cell) for number, cell in enumerate(missing, 1)]
+    if processes == 1:
+        return complete_all(planned, overrides, again, watch)
+    shares = [planned[first::processes] for first in range(processes)]
+    same = itertools.repeat
+    # Fresh processes: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        return [words for failed in pool.map(complete_all, shares, same(overrides), same(again)) for words in failed]
+
+
+def complete_all(
+    planned: Sequence[tuple[str, Cell]], overrides: Mapping[str, Any], again: bool, watch: Watch = print_label
+) -> list[str]:
+    """Complete the runs of cells, each with its label, on the same workers; return in words which failed."""
+    failed: list[str] = []
+    if not planned:
+        return failed
+    with open_sweep(settings_of(planned[0][1], overrides), watch) as sweep:
+        for label, cell in planned:
+            settings = settings_of(cell, overrides)
+            run = find_like(settings)
+            if again:
+                run = find_again(settings)
+            run = run or new_run(settings)
+            try:
                 sweep.complete(run, label)
-            done.append((cell, run))
-    return done
+            except RunFailed:
+                failed.append(f"{cell.label}: {run.status().message}")
+    return failed
 
 
 def settings_of(cell: Cell, overrides: Mapping[str, Any]) -> Settings:
@@ -273,60 +281,34 @@ def find_again(settings: Settings) -> RunFolder | None:
     return run if same else None
 
 
-def complete_side_by_side(runs: Sequence[tuple[str, Path]], processes: int) -> None:
-    """Complete runs, each with its label, in some processes, for a GPU that one small run leaves idle."""
-    # Fresh processes: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        for done in [pool.submit(complete_all, runs[first::processes]) for first in range(min(processes, len(runs)))]:
-            done.result()
-
-
-def complete_all(runs: Sequence[tuple[str, Path]]) -> None:
-    """Complete runs one after the other on the same workers."""
-    with open_sweep(RunFolder(runs[0][1]).settings()) as sweep:
-        for label, path in runs:
-            print(label, file=sys.stderr, flush=True)  # standard output may be for JSON alone
-            with contextlib.suppress(RunFailed):
-                sweep.complete(RunFolder(path), label)
-
-
 def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[str, Any]) -> MeasuredCells:
     """Return the cells of all finished runs of this home, with derived numbers, and draw the study's figures."""
     folder = study_folder(study.name, scale)
-    places: dict[tuple[str, str], list[RunOfCell]] = {}
+    places: dict[tuple[str, str], dict[int, RunFolder]] = {}
     for cell in planned:
         run = find_like(settings_of(cell, overrides))
         if run is not None and run.is_finished():
-            places.setdefault((cell.row.key, cell.column.key), []).append((cell, run))
+            places.setdefault((cell.row.key, cell.column.key), {})[cell.seed] = run
     groups = [
         Group(
-            at_place[0][0].row,
-            at_place[0][0].column,
-            tuple(cell.seed for cell, _ in at_place),
-            tuple(run_numbers(study, run) for _, run in at_place),
-            tuple(run for _, run in at_place),
+            study.rows[row],
+            study.columns_at(scale)[column],
+            {seed: run_numbers(study, run) for seed, run in runs.items()},
+            runs,
         )
-        for at_place in places.values()
+        for (row, column), runs in places.items()
     ]
     table = derive(study, groups, folder)
     draw_curves(study, groups, folder)
     new = MeasuredCells(study.name, scale)
     for group in groups:
-        for seed, metrics, run in zip(group.seeds, group.metrics, group.runs, strict=True):
-            made = measurement(run.lineage().environment, day(run.status().updated))
-            further = derived_at(table, group, seed)
-            one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, run=run.name)
+        derived = {place[2]: values for place, values in table.items() if place[:2] == group.keys}
+        for seed, run in group.runs.items():
+            made = measurement(run.lineage().environment, day(run.status().updated or 0.0))
+            further = {metric: values[seed] for metric, values in derived.items() if seed in values}
+            one = MeasuredCell(*group.keys, seed, made.commit, {**group.metrics[seed], **further}, run=run.name)
             new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
     return new
-
-
-def derived_at(table: Table, group: Group, seed: int) -> dict[str, float]:
-    """Return the derived numbers of a group for a seed, by metric."""
-    return {
-        metric: values[seed]
-        for (row, column, metric), values in table.items()
-        if (row, column) == (group.row.key, group.column.key) and seed in values
-    }
 
 
 def run_numbers(study: Study, run: RunFolder) -> dict[str, float]:
@@ -336,28 +318,18 @@ def run_numbers(study: Study, run: RunFolder) -> dict[str, float]:
     return in_unit(study, {name: numbers[name] for name in study.metrics if name in numbers})
 
 
-def today() -> str:
-    """Return the date as YYYY-MM-DD."""
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
-def day(updated: float | None) -> str:
+def day(seconds: float) -> str:
     """Return the date of a time in seconds since 1970 as YYYY-MM-DD."""
-    return datetime.fromtimestamp(updated or 0.0, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:
-    """Draw the study's curve over rounds, one figure a column with a line a row, where there are several rounds."""
-    for column in {group.column.key for group in groups}:
-        curves = {
-            group.row.caption: mean_curve(group.runs, study.curve) for group in groups if group.column.key == column
-        }
-        drawn = {caption: curve for caption, curve in curves.items() if len(curve) > 1}
-        if drawn:
-            compare_curves(drawn, study.curve, folder / f"{column}.png")
-
-
-def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """Return a metric over rounds, the mean over runs: columns round and the metric; empty where no run has it."""
-    curve = rounds_of([run.table("rounds") for run in runs], metric)
-    return curve if curve.empty else curve.groupby("round", as_index=False).mean()
+    """Draw the mean of the study's curve over rounds: a figure a column, with a line a row that has several rounds."""
+    curves: dict[str, dict[str, pd.DataFrame]] = {}
+    for group in groups:
+        rounds = rounds_of([run.table("rounds") for run in group.runs.values()], study.curve)
+        curve = rounds.groupby("round", as_index=False).mean()
+        if len(curve) > 1:
+            curves.setdefault(group.column.key, {})[group.row.caption] = curve
+    for column, drawn in curves.items():
+        compare_curves(drawn, study.curve, folder / f"{column}.png")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pandas as pd
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import run_result
@@ -23,24 +26,28 @@ class Group:
 
     Attributes:
         row, column: the place in the table.
-        seeds: of what was measured.
-        metrics: of each seed, by name.
+        metrics: by name, of each seed that was measured.
         runs: the finished run of each seed; empty for a simulated study.
     """
 
     row: Row
     column: Column
-    seeds: tuple[int, ...]
-    metrics: tuple[Mapping[str, float], ...]
-    runs: tuple[RunFolder, ...] = ()
+    metrics: Mapping[int, Mapping[str, float]]
+    runs: Mapping[int, RunFolder] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The keys of row and column."""
+        return (self.row.key, self.column.key)
+
+    @property
+    def first_run(self) -> RunFolder:
+        """The run of the first seed."""
+        return next(iter(self.runs.values()))
 
     def place(self, metric: str) -> Place:
         """Return the place of a metric in the table."""
-        return (self.row.key, self.column.key, metric)
-
-    def place_of(self, seed: int | None) -> tuple[str, str, int | None]:
-        """Return the place of a measured cell."""
-        return (self.row.key, self.column.key, seed)
+        return (*self.keys, metric)
 
 
 Derive = Callable[[Study, Sequence[Group], Path], Table]
@@ -48,21 +55,20 @@ Derive = Callable[[Study, Sequence[Group], Path], Table]
 
 
 def each_run(groups: Sequence[Group], values: Mapping[str, Callable[[RunFolder], float | None]]) -> Table:
-    """Return values that functions compute from each run, by metric; a run without a value is left out."""
+    """Return values that functions compute from each run, by metric; a run without one (None or NaN) is left out."""
     table: Table = {}
     for group in groups:
         for metric, compute in values.items():
-            computed = {seed: compute(run) for seed, run in zip(group.seeds, group.runs, strict=True)}
-            numbers: Values = {seed: value for seed, value in computed.items() if value is not None}
-            if numbers:
-                table[group.place(metric)] = numbers
+            for seed, run in group.runs.items():
+                value = compute(run)
+                if value is not None and not math.isnan(value):
+                    table.setdefault(group.place(metric), {})[seed] = value
     return table
 
 
-def same_seeds(group: Group, reference: Group) -> dict[int, tuple[RunFolder, RunFolder]]:
-    """Return the runs of a group, each beside the reference's run with the same seed, by seed."""
-    theirs = dict(zip(reference.seeds, reference.runs, strict=True))
-    return {seed: (run, theirs[seed]) for seed, run in zip(group.seeds, group.runs, strict=True) if seed in theirs}
+def last(values: pd.Series) -> float:
+    """Return the last number of a column over rounds; NaN where it has none."""
+    return float(values.dropna().tail(1).mean())
 
 
 def with_role(groups: Sequence[Group], role: Role) -> list[Group]:
@@ -70,9 +76,11 @@ def with_role(groups: Sequence[Group], role: Role) -> list[Group]:
     return [group for group in groups if group.row.role == role]
 
 
-def reference_of(groups: Sequence[Group], group: Group) -> Group | None:
-    """Return the group that a group is compared with: the row with role `reference` in the same column."""
-    return next((other for other in with_role(groups, "reference") if other.column.key == group.column.key), None)
+def references(groups: Sequence[Group]) -> dict[tuple[str, int], RunFolder]:
+    """Return the runs of rows with role `reference`, which others are compared with, by key of column and seed."""
+    return {
+        (group.column.key, seed): run for group in with_role(groups, "reference") for seed, run in group.runs.items()
+    }
 
 
 def metric_of(run: RunFolder, name: str) -> float:
@@ -87,15 +95,10 @@ def late_change(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """
     factor = 100.0 if study.percent and study.curve in study.metrics else 1.0
 
-    def change(run: RunFolder) -> float | None:
-        rounds = run.table("rounds")
-        if study.curve not in rounds:
-            return None
-        curve = rounds[["round", study.curve]].dropna()
+    def change(run: RunFolder) -> float:
+        curve = run.table("rounds").reindex(columns=["round", study.curve]).dropna()
         early = curve[curve["round"] <= 0.75 * curve["round"].max()]
-        if early.empty:
-            return None
-        return factor * float(curve[study.curve].iloc[-1] - early[study.curve].iloc[-1])
+        return factor * (last(curve[study.curve]) - last(early[study.curve]))
 
     return each_run(groups, {"late_change": change})
 

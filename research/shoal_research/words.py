@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 SIGNIFICANT_DIGITS = 2
 """Of the half-width of an interval."""
 
 
-class Ends(Protocol):
-    """A mean with the ends of its interval."""
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the ends of its 95 % interval."""
 
-    @property
-    def mean(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
+    mean: float
+    low: float
+    high: float
 
 
-def interval_words(interval: Ends, bound: float | None = None) -> str:
+def interval_words(interval: Interval, bound: float | None = None) -> str:
     """Return a mean with its 95 % interval: `+0.8 [+0.2, +1.4]` of differences, `50.8 [50.2, 51.4]` with a bound.
 
     Args:
@@ -46,3 +44,9 @@ def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     first, *others = (f"| {line} |" for line in lines)
     rule = "|".join(["---", *["---:"] * (len(head) - 1)])
     return "\n".join([first, f"|{rule}|", *others])
+
+
+def between(text: str, begin: str, end: str, made: str) -> str:
+    """Return a text in which what lies between two marks is made again."""
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"

@@ -28,7 +28,7 @@ def test_a_positive_gap_is_rarer_than_a_correct_bipartition(tmp_path):
 def test_norms_are_drawn_where_only_some_rounds_are_evaluated(tmp_path, monkeypatch):
     some = [math.nan, 2.0, math.nan, 1.0]
     table = pd.DataFrame({"round": [1, 2, 3, 4], "mean_norm/0": some, "max_norm/0": some})
-    group = Mock(column=Mock(key="never_split"), row=Mock(caption="congruent"), runs=[Mock(table=lambda _: table)])
+    group = Mock(column=Mock(key="never_split"), row=Mock(caption="congruent"), runs={0: Mock(table=lambda _: table)})
     drawn = []
     monkeypatch.setattr(derive, "save", lambda figure, _: drawn.append(figure))
     monkeypatch.setattr(derive, "each_run", lambda *_: {})

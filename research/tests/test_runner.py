@@ -118,7 +118,7 @@ def test_functions_derive_numbers_and_draw_from_all_cells(known: Known) -> None:
     seen = []
 
     def draw(study: Study, groups: Any, folder: Path) -> Table:
-        seen.append([(group.row.key, group.seeds, group.metrics[0]["score"]) for group in groups])
+        seen.append([(group.row.key, tuple(group.metrics), group.metrics[0]["score"]) for group in groups])
         return {}
 
     known(toy(simulate="toy:compute", derive=["toy:draw"], rows=ROWS), compute=Computed(), draw=draw)
@@ -159,7 +159,7 @@ def trained() -> Study:
 
 def derive(study: Study, groups: Any, folder: Path) -> Table:
     """A number of each run."""
-    return {group.place("twice"): dict.fromkeys(group.seeds, 2.0) for group in groups}
+    return {group.place("twice"): dict.fromkeys(group.runs, 2.0) for group in groups}
 
 
 def test_a_run_that_diverges_has_no_number_and_the_others_have(

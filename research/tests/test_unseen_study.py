@@ -27,8 +27,6 @@ from shoal_research.unseen.nulls import (
     REPEATS,
     STANDARDISED,
     UNTRAINED,
-    best_null,
-    best_null_mean,
     feature_spaces,
     k_means,
     nulls,
@@ -108,7 +106,7 @@ def test_every_measurement_of_a_table_is_a_feature(home: Path) -> None:
 
 def single(found: dict[str, float]) -> set[str]:
     """Return the names of the single draws among null baselines."""
-    return {name for name in found if not name.endswith(MEAN)}
+    return {name for name in found if name.startswith("null_") and not name.endswith(MEAN)}
 
 
 def test_each_k_means_baseline_is_repeated_with_other_random_states(home: Path) -> None:
@@ -121,14 +119,21 @@ def test_each_k_means_baseline_is_repeated_with_other_random_states(home: Path) 
     assert found[RAW + MEAN] == pytest.approx(np.mean(repeats))
     assert len(repeats) == 15
     assert len({k_means(x, 6, repeat).tobytes() for repeat in range(REPEATS + 1)}) > 1
-    assert {RAW + MEAN, STANDARDISED + MEAN} == set(found) - single(found)
+    assert {RAW + MEAN, STANDARDISED + MEAN, "best_null", "best_null_mean"} == set(found) - single(found)
 
 
-def test_the_best_mean_is_not_the_best_draw() -> None:
-    found = {RANDOM: 0.2, RAW: 0.7, RAW + MEAN: 0.5, STANDARDISED: 0.6, STANDARDISED + MEAN: 0.55}
-    assert best_null(found) == 0.7
-    assert best_null_mean(found) == 0.55
-    assert best_null_mean(found | {RANDOM: 0.56}) == 0.56
+@pytest.mark.parametrize(("chance", "best", "best_mean"), [(0.2, 0.7, 0.55), (0.56, 0.7, 0.56), (0.8, 0.8, 0.8)])
+def test_the_best_mean_is_not_the_best_draw(
+    home: Path, monkeypatch: pytest.MonkeyPatch, chance: float, best: float, best_mean: float
+) -> None:
+    """K-means of raw values: .7, then .5 in the mean; of standardised ones .6 and .55."""
+    prepared = add_set("mixed_scales", TRIAL_SEED, 60)
+    draws = iter([0.7, *[0.5] * REPEATS, 0.6, *[0.55] * REPEATS])
+    monkeypatch.setattr("shoal_research.unseen.nulls.accuracy", lambda *_: next(draws))
+    monkeypatch.setattr("shoal_research.unseen.nulls.random_accuracy", lambda _: chance)
+    monkeypatch.setattr("shoal_research.unseen.nulls.k_means", lambda *_: None)
+    found = nulls(prepared, 6)
+    assert (found["best_null"], found["best_null_mean"]) == (best, pytest.approx(best_mean))
 
 
 def test_null_baselines_of_a_table_are_scikit_learns(home: Path) -> None:

@@ -1,8 +1,8 @@
-"""Derived rows and figures of the CF-CL studies, and the table of exchanged samples."""
+"""Derived rows and figures of the CF-CL studies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +15,15 @@ from shoal.core.streams import SERVER, Streams
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.pages.figures import save
 from shoal.review.pages.method_views import method_and_history
 from shoal_research.cfcl.delay import delays
 from shoal_research.definition import Study
-from shoal_research.figures import draw_band
+from shoal_research.figures import draw_band, label_panel
 from shoal_research.table import Group, Table, each_run, metric_of, with_role
 
 MAX_SAMPLES = 1500
 """Samples in a figure of embeddings."""
-
-
-def exchange_table(run: RunFolder) -> pd.DataFrame:
-    """Return the samples that devices pulled up to the newest checkpoint: columns sample, from, to, round."""
-    method, history = method_and_history(run)
-    return method.tables(history)["exchange"]
 
 
 def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
@@ -40,12 +35,8 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
-    goals = {
-        (group.column.key, negatives_of(group.runs[0])): float(np.mean([metric_of(run, "probe") for run in group.runs]))
-        for group in with_role(groups, "reference")
-    }
     for group in groups:
-        table = pd.concat([curve(run) for run in group.runs])
+        table = pd.concat([curve(run) for run in group.runs.values()])
         draw_band(over_steps, table, "step", "probe", group.row.caption)
         mean = table.groupby("step")[["probe", "delay"]].mean()
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
@@ -54,43 +45,32 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     for axes in (over_steps, over_delay):
         axes.grid(alpha=0.3)
     figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
-    figure.savefig(folder / "convergence.png", dpi=120)
-    goal_of = {run.name: goals.get((group.column.key, negatives_of(run))) for group in groups for run in group.runs}
-    values = {
-        "probe_over_steps": over_steps_mean,
-        "steps_to_uniform": first_at(goal_of, "step"),
-        "delay_to_uniform": first_at(goal_of, "delay"),
+    save(figure, folder / "convergence.png")
+    goals = {
+        (group.column.key, negatives_of(group.first_run)): np.mean(
+            [metric_of(run, "probe") for run in group.runs.values()]
+        )
+        for group in with_role(groups, "reference")
     }
-    return each_run(groups, values)
+    columns = {run.name: group.column.key for group in groups for run in group.runs.values()}
 
+    def reached(axis: str) -> Callable[[RunFolder], float | None]:
+        def first(run: RunFolder) -> float | None:
+            goal = goals.get((columns[run.name], negatives_of(run)))
+            table = curve(run)
+            if goal is None or table.empty:
+                return None
+            return float(pd.concat([table[table["probe"] >= goal], table.tail(1)])[axis].iloc[0])
 
-def first_at(goals: Mapping[str, float | None], axis: str) -> Callable[[RunFolder], float | None]:
-    """Return a function that finds where on an axis a run first reached its goal, or ended.
+        return first
 
-    Args:
-        goals: accuracy by name of the run; None where it has no goal.
-        axis: step or delay.
-    """
-
-    def first(run: RunFolder) -> float | None:
-        goal = goals[run.name]
-        table = curve(run)
-        if goal is None or not len(table):
-            return None
-        reached = table[table["probe"] >= goal]
-        return float((reached if len(reached) else table[-1:])[axis].iloc[0])
-
-    return first
-
-
-def over_steps_mean(run: RunFolder) -> float:
-    """Return the mean of a run's probes."""
-    return float(curve(run)["probe"].mean())
+    times = {"steps_to_uniform": reached("step"), "delay_to_uniform": reached("delay")}
+    return mean_probe(study, groups, folder) | each_run(groups, times)
 
 
 def mean_probe(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return `probe_over_steps`, the mean of each run's probes."""
-    return each_run(groups, {"probe_over_steps": over_steps_mean})
+    return each_run(groups, {"probe_over_steps": lambda run: float(curve(run)["probe"].mean())})
 
 
 def negatives_of(run: RunFolder) -> str:
@@ -114,27 +94,19 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> T
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for group in groups:
-        tables = pd.concat([from_first_pull(run)[["step", "label_variance"]].dropna() for run in group.runs])
-        mean = tables.groupby("step")["label_variance"].mean()
-        axes.plot(mean.index, mean, label=group.row.caption)
-    axes.set(xlabel="local steps", ylabel="variance of label counts across devices")
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(folder / "label-variance.png", dpi=120)
-
-    def over_rounds(run: RunFolder) -> float:
-        return float(from_first_pull(run)["label_variance"].dropna().mean())
-
-    return each_run(groups, {"label_variance_mean": over_rounds})
+        table = pd.concat([from_first_pull(run) for run in group.runs.values()])
+        draw_band(axes, table, "step", "label_variance", group.row.caption, {})
+    label_panel(axes, "local steps", "variance of label counts across devices")
+    save(figure, folder / "label-variance.png")
+    return each_run(groups, {"label_variance_mean": lambda run: float(from_first_pull(run)["label_variance"].mean())})
 
 
 def from_first_pull(run: RunFolder) -> pd.DataFrame:
     """Return the table of a run's rounds without those before the first pull, when devices hold only their own."""
     table = run.table("rounds")
-    first = exchange_table(run)["round"].min()
-    if pd.isna(first):
-        return table
-    return table[table["round"] >= first]
+    method, history = method_and_history(run)
+    first = method.tables(history)["exchange"]["round"].min()
+    return table[~(table["round"] < first)]
 
 
 def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> Table:
@@ -143,29 +115,25 @@ def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     It is computed from labels, which no device has.
     """
 
-    def mean(run: RunFolder) -> float | None:
-        table = run.table("rounds")
-        if "redundancy" in table:
-            return float(table["redundancy"].dropna().mean())
-        return None
+    def mean(run: RunFolder) -> float:
+        return float(run.table("rounds").get("redundancy", pd.Series(dtype=float)).mean())
 
     return each_run(groups, {"redundancy_mean": mean})
 
 
 def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 3a: the test set's embeddings on their first two principal components, coloured by class."""
-    shown = {group.row.caption: group.runs[0] for group in groups}
-    figure = Figure(figsize=(5 * len(shown), 4.6), layout="constrained")
-    for axes, (caption, run) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
-        opened = OpenedRun(run)
-        checkpoint = read_state_if_any(run)
-        assert checkpoint is not None
+    figure = Figure(figsize=(5 * len(groups), 4.6), layout="constrained")
+    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+        opened = OpenedRun(group.first_run)
+        checkpoint = read_state_if_any(group.first_run)
         data = opened.data
+        assert checkpoint is not None
+        assert data.test_y is not None
         order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:MAX_SAMPLES]
         h = opened.method.predictor(checkpoint.judged)(data.test_x[order].float().div(255)).embedding
         plane = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
-        assert data.test_y is not None
         axes.scatter(plane[:, 0], plane[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)
-        axes.set(title=caption, xticks=[], yticks=[])
-    figure.savefig(folder / "embeddings.png", dpi=120)
+        axes.set(title=group.row.caption, xticks=[], yticks=[])
+    save(figure, folder / "embeddings.png")
     return {}

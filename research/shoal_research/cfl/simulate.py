@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 
 from shoal.core.streams import Streams
 from shoal.methods.cfl.bipartition import bipartition, correct, separation_gap
@@ -73,7 +74,7 @@ def separation_figure(study: Study, groups: Sequence[Group], folder: Path) -> Ta
                 (cell.column.settings["noise"], metrics[metric])
                 for cell in groups
                 if cell.row.settings["groups"] == k
-                for metrics in cell.metrics
+                for metrics in cell.metrics.values()
             ]
             draw_band(axes, pd.DataFrame(points, columns=["noise", "share"]), "noise", "share", f"k = {k}")
             axes.axvspan(0, noise_bound(k), ymax=0.03, color=f"C{number}", alpha=0.5)
@@ -107,15 +108,15 @@ def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, fl
     for _ in range(settings["steps"]):
         path.append(path[-1] - settings["lr"] * gradients(path[-1]).mean(0))
     at_rest = gradients(path[-1])
+    draw_path(np.array(path), centres, radius, -at_rest, folder / "paths.png")
     norms = np.linalg.norm(at_rest, axis=1)
-    mean_norm = float(np.linalg.norm(at_rest.mean(0)))
-    max_norm = float(norms.max())
+    mean_norm = np.linalg.norm(at_rest.mean(0))
     cosine = 0.0
     if norms.min() > 1e-9:
-        cosine = float(at_rest[0] @ at_rest[1] / (norms[0] * norms[1]))
-    draw_path(np.array(path), centres, radius, -at_rest, folder / "paths.png")
-    split = mean_norm < settings["eps1"] and max_norm > settings["eps2"]
-    return {"mean_norm": mean_norm, "max_norm": max_norm, "cosine": cosine, "split": float(split)}
+        cosine = at_rest[0] @ at_rest[1] / norms.prod()
+    split = mean_norm < settings["eps1"] and norms.max() > settings["eps2"]
+    metrics = {"mean_norm": mean_norm, "max_norm": norms.max(), "cosine": cosine, "split": split}
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def draw_path(walk: np.ndarray, centres: np.ndarray, radius: float, pulls: np.ndarray, file: Path) -> None:
@@ -131,17 +132,14 @@ def draw_path(walk: np.ndarray, centres: np.ndarray, radius: float, pulls: np.nd
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
     side = np.linspace(-3.2, 3.2, 120)
-    xx, yy = np.meshgrid(side, side)
-    grid = np.stack((xx, yy), -1)[:, :, None, :] - centres
-    risk = (np.maximum(0.0, np.linalg.norm(grid, axis=-1) - radius) ** 2 / 2).sum(-1)
-    axes.contour(xx, yy, risk, 15, linewidths=0.5, cmap="viridis")
-    for centre, colour in zip(centres, ("tab:blue", "tab:orange"), strict=True):
-        turn = np.linspace(0, 2 * np.pi, 100)
-        axes.fill(centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn), color=colour, alpha=0.25)
-    axes.plot(walk[:, 0], walk[:, 1], "k.-", markersize=3, linewidth=0.8)
-    for pull, colour in zip(pulls, ("tab:blue", "tab:orange"), strict=True):
-        if np.linalg.norm(pull) > 1e-6:
-            axes.annotate("", tuple(walk[-1] + pull), tuple(walk[-1]), arrowprops={"arrowstyle": "->", "color": colour})
-    axes.set(aspect="equal", title="path of federated averaging; arrows: what each client wants at rest")
-    axes.title.set_fontsize("small")
+    away = np.stack(np.meshgrid(side, side), -1)[:, :, None] - centres
+    risk = np.maximum(0.0, np.linalg.norm(away, axis=-1) - radius) ** 2 / 2
+    axes.contour(side, side, risk.sum(-1), 15, linewidths=0.5, cmap="viridis")
+    colours = ("tab:blue", "tab:orange")
+    for centre, colour in zip(centres, colours, strict=True):
+        axes.add_patch(Circle(centre, radius, color=colour, alpha=0.25))
+    axes.plot(*walk.T, "k.-", markersize=3, linewidth=0.8)
+    axes.quiver(*walk[[-1, -1]].T, *pulls.T, color=colours, angles="xy", scale_units="xy", scale=1)
+    axes.set_title("path of federated averaging; arrows: what each client wants at rest", fontsize="small")
+    axes.set_aspect("equal")
     figure.savefig(file, dpi=120)

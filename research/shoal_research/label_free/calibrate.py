@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import shoal_research
@@ -36,6 +38,7 @@ from shoal.methods.scores.own_neighbours import space_agreement
 from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
 from shoal.models.frozen import frozen_encoder, layer_widths_of
+from shoal_research.label_free.drawn_images import Set
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 
 FILE = Path(shoal_research.__file__).resolve().parent / "results" / "label_free.json"
@@ -55,13 +58,6 @@ MAX_COMPARED = 1_000
 DIGITS = 4
 
 
-def unit(x: np.ndarray) -> np.ndarray:
-    """Return vectors (n, d) of length 1."""
-    lengths = np.linalg.norm(x, axis=1, keepdims=True)
-    found: np.ndarray = x / np.maximum(lengths, 1e-9)
-    return found
-
-
 def even_variance(x: np.ndarray) -> np.ndarray:
     """Return vectors (n, d), centred, whose variances add up to 1."""
     centred = x - x.mean(0)
@@ -71,8 +67,6 @@ def even_variance(x: np.ndarray) -> np.ndarray:
 
 def components(x: np.ndarray, count: int = COMPONENTS, whitening: float = 0.0) -> np.ndarray:
     """Return the first principal components, of variance v^(1 - whitening)."""
-    from sklearn.decomposition import PCA
-
     model = PCA(min(count, *x.shape), svd_solver="randomized", random_state=0).fit(x)
     scale = np.maximum(model.explained_variance_, 1e-12) ** (-whitening / 2)
     found: np.ndarray = model.transform(x) * scale
@@ -103,41 +97,36 @@ def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return client
 
 
-def federated_agreement(x: np.ndarray, y: np.ndarray) -> float:
-    """Return what `method.name: auto` measures of a space where clients are uneven."""
-    samples = dealt(x, y, np.random.default_rng(2))
-    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
-
-
-def dealt(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> ClientSamples:
+def dealt(x: np.ndarray, y: np.ndarray, seed: int) -> ClientSamples:
     """Return at most `MAX_COMPARED` samples x (n, d) of classes y (n,), dealt to uneven clients."""
+    rng = np.random.default_rng(seed)
     drawn = rng.permutation(len(x))[:MAX_COMPARED]
     client = shared_out(y[drawn], rng)
     order = np.argsort(client, kind="stable")
     return ClientSamples(torch.from_numpy(x[drawn[order]]), torch.from_numpy(client[order]), CLIENTS)
 
 
+def federated_agreement(x: np.ndarray, y: np.ndarray) -> float:
+    """Return what `method.name: auto` measures of a space where clients are uneven."""
+    return round(space_agreement(dealt(x, y, 2), max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+
+
 def accuracies(spaces: Mapping[str, np.ndarray], y: np.ndarray) -> dict[str, dict[str, float]]:
     """Return the ACC of K-means in each space (n, d), with the classes y (n,)."""
-    clusters = len(np.unique(y))
-    found = {}
-    for name, x in spaces.items():
-        cluster = kmeans(x, clusters, np.random.default_rng(0), starts=STARTS).cluster
-        found[name] = {"acc": round(accuracy(y, cluster), DIGITS)}
-    return found
+    return {name: {"acc": round(k_means_accuracy(x, y, 0, STARTS), DIGITS)} for name, x in spaces.items()}
 
 
-def image_record(make: Any) -> dict[str, Any]:
+def k_means_accuracy(x: np.ndarray, y: np.ndarray, state: int | np.random.Generator, starts: int) -> float:
+    """Return the ACC of K-means with as many clusters as classes."""
+    return accuracy(y, kmeans(x, len(np.unique(y)), np.random.default_rng(state), starts=starts).cluster)
+
+
+def image_record(images: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return the figures of one set of images."""
-    images, y = make()
     pixels, layers, untrained = encodings(images)
-    spaces = {
-        "pixels": components(pixels),
-        "encoder": components(layers[:, :FEATURES]),
-        "untrained": components(untrained),
-    }
+    encoded = {"pixels": pixels, "encoder": layers[:, :FEATURES], "untrained": untrained}
+    spaces = {name: components(x) for name, x in encoded.items()}
     return {
-        **size_of(y),
         "pixels": federated_agreement(spaces["pixels"], y),
         "features": federated_agreement(spaces["encoder"], y),
         "spaces": accuracies(spaces, y),
@@ -151,13 +140,12 @@ def table_spaces(x: np.ndarray) -> dict[str, np.ndarray]:
     return {"raw": raw, "standardised": (varying - varying.mean(0)) / varying.std(0)}
 
 
-def table_record(make: Any) -> dict[str, Any]:
+def table_record(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return the figures of one table."""
-    x, y = make()
     spaces = table_spaces(x)
     deviation = spaces["raw"].std(0)
     spread = float(deviation.max() / np.median(deviation[deviation > 0]))
-    return {**size_of(y), "spread": round(spread, 2), "spaces": accuracies(spaces, y)}
+    return {"spread": round(spread, 2), "spaces": accuracies(spaces, y)}
 
 
 def size_of(y: np.ndarray) -> dict[str, Any]:
@@ -185,25 +173,25 @@ def landmark_scores(samples: np.ndarray, space: np.ndarray, y: np.ndarray) -> di
         space: samples (n, k) among which landmarks are placed.
         y: classes (n,).
     """
-    clusters = len(np.unique(y))
-    found: dict[str, list[float]] = {"kmeans": [], "landmarks": []}
+    scores = []
     for state in range(STATES):
         rng = np.random.default_rng(state)
-        found["kmeans"].append(accuracy(y, kmeans(samples, clusters, rng, starts=STATE_STARTS).cluster))
-        found["landmarks"].append(accuracy(y, by_landmarks(space, clusters, rng)))
-    return {name: round(float(np.mean(values)), DIGITS) for name, values in found.items()}
+        plain = k_means_accuracy(samples, y, rng, STATE_STARTS)
+        scores.append((plain, accuracy(y, by_landmarks(space, len(np.unique(y)), rng))))
+    means = np.mean(scores, 0).round(DIGITS).tolist()
+    return dict(zip(("kmeans", "landmarks"), means, strict=True))
 
 
 def directions_of(layers: np.ndarray) -> np.ndarray:
     """Return features of the encoder's layers (n, d) in the space in which landmarks are placed, (n, k)."""
     groups = np.split(layers, np.cumsum(layer_widths_of(LAYERS))[:-1], 1)
     balanced = np.hstack([even_variance(group) for group in groups])
-    return unit(components(balanced, LANDMARK_COMPONENTS, 0.5))
+    directions: np.ndarray = normalize(components(balanced, LANDMARK_COMPONENTS, 0.5))
+    return directions
 
 
-def landmark_record(make: Any) -> dict[str, Any]:
+def landmark_record(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return what landmarks change, on images in pixels and among features, and on a table."""
-    x, y = make()
     if x.ndim == 2:
         spaces = {name: (rows, rows) for name, rows in table_spaces(x).items()}
     else:
@@ -211,27 +199,24 @@ def landmark_record(make: Any) -> dict[str, Any]:
         pixels = components(pixels)
         encoded = (components(layers[:, :FEATURES]), directions_of(layers))
         spaces = {"pixels": (pixels, pixels), "encoder": encoded}
-    return {**size_of(y), "spaces": {name: landmark_scores(*both, y) for name, both in spaces.items()}}
+    return {"spaces": {name: landmark_scores(*both, y) for name, both in spaces.items()}}
 
 
-def number_record(make: Any) -> dict[str, Any]:
+def number_record(images: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return the numbers of clusters that are found where clients are uneven, by landmarks and by K-means."""
-    x, y = make()
-    layers = encodings(x)[1]
-    spaces = {"landmarks": directions_of(layers), "kmeans": layers[:, :FEATURES]}
-    found: dict[str, list[int]] = {name: [] for name in spaces}
-    for state in range(NUMBER_STATES):
-        for name, space in spaces.items():
-            samples = dealt(space, y, np.random.default_rng(state))
-            found[name].append(number_of(samples, state, by_landmarks=name == "landmarks"))
-    return {**size_of(y), **found}
+    layers = encodings(images)[1]
+    directions = [dealt(directions_of(layers), y, state) for state in range(NUMBER_STATES)]
+    features = [dealt(layers[:, :FEATURES], y, state) for state in range(NUMBER_STATES)]
+    return {
+        "landmarks": [number_of(samples, state, by_landmarks=True) for state, samples in enumerate(directions)],
+        "kmeans": [number_of(samples, state, by_landmarks=False) for state, samples in enumerate(features)],
+    }
 
 
 def number_of(samples: ClientSamples, seed: int, *, by_landmarks: bool) -> int:
     """Return the number of clusters that `model.clusters: auto` finds."""
     if by_landmarks:
-        halves = partial(landmark_half, LANDMARKS)
-        return find_cluster_number(samples, Search(), seed, collect=halves).clusters
+        return find_cluster_number(samples, Search(), seed, collect=partial(landmark_half, LANDMARKS)).clusters
     space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, least_points=2)
     return find_cluster_number(space, Search(), seed).clusters
 
@@ -241,26 +226,16 @@ def measure_all(file: Path = FILE) -> None:
     kept: dict[str, Any] = {"images": {}, "tables": {}, "landmarks": {}, "numbers": {}}
     if file.exists():
         kept |= json.loads(file.read_text())
-    kinds: tuple[tuple[str, Mapping[str, Any], Any], ...] = (
+    kinds: tuple[tuple[str, Mapping[str, Callable[[], Set]], Callable[..., dict[str, Any]]], ...] = (
         ("images", IMAGES, image_record),
         ("tables", TABLES, table_record),
         ("landmarks", {**IMAGES, **TABLES}, landmark_record),
         ("numbers", IMAGES, number_record),
     )
     for kind, sets, record in kinds:
-        for name, make in sets.items():
-            if name in kept[kind]:
-                continue
+        for name in [name for name in sets if name not in kept[kind]]:
+            x, y = sets[name]()
             with threadpool_limits(1):
-                kept[kind][name] = record(make)
+                kept[kind][name] = size_of(y) | record(x, y)
             print(f"{kind}: {name}", file=sys.stderr, flush=True)
-            file.write_text(dumped(kept))
-
-
-def dumped(kept: Mapping[str, Any]) -> str:
-    """Return the figures as JSON with a line a set."""
-    parts = []
-    for kind, sets in kept.items():
-        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(record)}" for name, record in sets.items())
-        parts.append(f" {json.dumps(kind)}: {{\n{lines}\n }}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+            file.write_text(json.dumps(kept, indent=1) + "\n")

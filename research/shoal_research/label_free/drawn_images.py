@@ -23,54 +23,58 @@ def classes_of(rng: np.random.Generator, count: int, classes: int, ratio: float)
     return rng.choice(classes, count, p=shares / shares.sum())
 
 
-def two_colours(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def labels_of(seed: int, count: int, classes: int, ratio: float) -> tuple[np.random.Generator, np.ndarray]:
+    """Return a set's random numbers, and with the first of them the class of each image, int (count,)."""
+    rng = np.random.default_rng(seed)
+    return rng, classes_of(rng, count, classes, ratio)
+
+
+def two_colours(rng: np.random.Generator) -> list[tuple[int, ...]]:
     """Return a random background and foreground."""
-    drawn = rng.integers(0, 256, (2, 3)).tolist()
-    return tuple(drawn[0]), tuple(drawn[1])
+    return [tuple(colour) for colour in rng.integers(0, 256, (2, 3)).tolist()]
+
+
+def reduced(image: Image.Image, side: int) -> Image.Image:
+    """Return a drawing in its final size."""
+    return image.resize((side, side), Image.Resampling.LANCZOS)
 
 
 def strokes(seed: int, count: int = 500, classes: int = 5, side: int = 28, ratio: float = 1, shift: float = 2.5) -> Set:
     """Draw glyphs: each class is one random line with corners, which samples shift and bend."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, classes, ratio)
+    rng, y = labels_of(seed, count, classes, ratio)
     glyphs = [rng.uniform(5, side - 5, (int(rng.integers(3, 6)), 2)) for _ in range(classes)]
     images = []
     for label in y:
         points = glyphs[label] + rng.normal(0, 0.5 * shift, glyphs[label].shape) + rng.normal(0, 0.6 * shift, (1, 2))
         image = Image.new("L", (FINE * side, FINE * side))
-        corners = [tuple(FINE * point) for point in points]
-        ImageDraw.Draw(image).line(corners, fill=255, width=int(rng.integers(6, 14)), joint="curve")
-        images.append(np.array(image.resize((side, side), Image.Resampling.LANCZOS)))
+        width = int(rng.integers(6, 14))
+        ImageDraw.Draw(image).line((FINE * points).ravel().tolist(), fill=255, width=width, joint="curve")
+        images.append(np.array(reduced(image, side)))
     return np.stack(images), y
 
 
 def shapes(seed: int, count: int = 500, side: int = 32, ratio: float = 1, *, colour: bool = False) -> Set:
     """Draw a disc, triangle, square or star, of any size, place and turn."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, 4, ratio)
+    rng, y = labels_of(seed, count, 4, ratio)
+    mode = ("L", "RGB")[colour]
     images = []
     for label in y:
-        back, front = two_colours(rng) if colour else ((0, 0, 0), (int(rng.integers(150, 256)),) * 3)
+        back, front = two_colours(rng) if colour else [(0, 0, 0), (int(rng.integers(150, 256)),) * 3]
         image = Image.new("RGB", (FINE * side, FINE * side), back)
         radius = rng.uniform(0.18, 0.35) * FINE * side
         centre = rng.uniform(radius, FINE * side - radius, 2)
-        angle = rng.uniform(0, 2 * math.pi)
-        corners = {0: 60, 1: 3, 2: 4, 3: 10}[int(label)]
-        points = []
-        for corner in range(corners):
-            reach = radius * (0.4 if label == 3 and corner % 2 else 1)
-            turn = angle + 2 * math.pi * corner / corners
-            points.append((centre[0] + reach * math.cos(turn), centre[1] + reach * math.sin(turn)))
-        ImageDraw.Draw(image).polygon(points, fill=front)
-        small = image.resize((side, side), Image.Resampling.LANCZOS)
-        images.append(np.array(small if colour else small.convert("L")))
+        number = np.arange((60, 3, 4, 10)[label])
+        turn = rng.uniform(0, 2 * np.pi) + 2 * np.pi * number / len(number)
+        reach = radius * np.where((label == 3) & (number % 2 == 1), 0.4, 1)
+        corners = centre + np.stack([reach * np.cos(turn), reach * np.sin(turn)], 1)
+        ImageDraw.Draw(image).polygon(corners.ravel().tolist(), fill=front)
+        images.append(np.array(reduced(image, side).convert(mode)))
     return np.stack(images), y
 
 
 def colours(seed: int, count: int = 400, side: int = 24, ratio: float = 1) -> Set:
     """Draw noise whose hue is the class."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, 4, ratio)
+    rng, y = labels_of(seed, count, 4, ratio)
     images = []
     for label in y:
         hue = (label / 4 + rng.normal(0, 0.035)) % 1
@@ -82,8 +86,7 @@ def colours(seed: int, count: int = 400, side: int = 24, ratio: float = 1) -> Se
 
 def gratings(seed: int, count: int = 400, side: int = 32, classes: int = 4, ratio: float = 1) -> Set:
     """Draw waves of any frequency and phase in noise; their direction is the class."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, classes, ratio)
+    rng, y = labels_of(seed, count, classes, ratio)
     rows, columns = np.mgrid[:side, :side]
     images = []
     for label in y:
@@ -96,8 +99,7 @@ def gratings(seed: int, count: int = 400, side: int = 32, classes: int = 4, rati
 
 def places(seed: int, count: int = 400, side: int = 20, classes: int = 5, ratio: float = 1) -> Set:
     """Draw a bright spot; its place is the class."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, classes, ratio)
+    rng, y = labels_of(seed, count, classes, ratio)
     rows, columns = np.mgrid[:side, :side]
     centres = rng.uniform(3, side - 3, (classes, 2))
     images = []
@@ -111,21 +113,21 @@ def places(seed: int, count: int = 400, side: int = 20, classes: int = 5, ratio:
 
 def blobs(seed: int, count: int = 400, side: int = 48, ratio: float = 1) -> Set:
     """Draw few large discs, many small ones, flat ones, or noise, in random colours."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, 4, ratio)
+    rng, y = labels_of(seed, count, 4, ratio)
     images = []
     for label in y:
         back, front = two_colours(rng)
         image = Image.new("RGB", (2 * side, 2 * side), back)
         draw = ImageDraw.Draw(image)
-        for _ in range({0: 3, 1: 25, 2: 10, 3: 0}[int(label)]):
-            x, y_centre = rng.uniform(0, 2 * side, 2)
-            height = {0: rng.uniform(14, 22), 1: rng.uniform(3, 5), 2: 6}[int(label)]
-            width = 3 * height if label == 2 else height
-            draw.ellipse([x - width, y_centre - height, x + width, y_centre + height], fill=front)
-        pixels = np.array(image.resize((side, side), Image.Resampling.LANCZOS)).astype(float)
-        noise = rng.normal(0, 30, pixels.shape) if label == 3 else 0
-        images.append(as_image(pixels + noise))
+        for _ in range((3, 25, 10, 0)[label]):
+            x, row = rng.uniform(0, 2 * side, 2)
+            height = (rng.uniform(14, 22), rng.uniform(3, 5), 6)[label]
+            width = height * (1, 1, 3)[label]
+            draw.ellipse([x - width, row - height, x + width, row + height], fill=front)
+        pixels = np.array(reduced(image, side)).astype(float)
+        if label == 3:
+            pixels += rng.normal(0, 30, pixels.shape)
+        images.append(as_image(pixels))
     return np.stack(images), y
 
 
@@ -148,7 +150,7 @@ def patterns(seed: int, count: int = 370, side: int = 40) -> Set:
     """Draw stripes, rings, checks or discs in random colours."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 4, count)
-    return np.stack([_pattern(rng, int(label), side) for label in y]), y
+    return np.stack([_pattern(rng, label, side) for label in y]), y
 
 
 def _pattern(rng: np.random.Generator, label: int, side: int) -> np.ndarray:
@@ -161,15 +163,14 @@ def _pattern(rng: np.random.Generator, label: int, side: int) -> np.ndarray:
         for x in range(phase - 2 * side, 3 * side, step):
             draw.line([(x, 0), (x + side, side)], fill=front, width=3)
     elif label == 1:
-        x, y = rng.integers(12, 28, 2).tolist()
+        centre = rng.integers(12, 28, 2).tolist()
         for radius in range(3 + phase // 2, side, step):
-            draw.ellipse([x - radius, y - radius, x + radius, y + radius], outline=front, width=3)
+            draw.circle(centre, radius, outline=front, width=3)
     elif label == 2:
         _checks(draw, side, step, phase, front)
     else:
-        for x, y in rng.integers(0, side - 4, (int(rng.integers(4, 9)), 2)).tolist():
-            radius = int(rng.integers(2, 7))
-            draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=front)
+        for centre in rng.integers(0, side - 4, (int(rng.integers(4, 9)), 2)).tolist():
+            draw.circle(centre, int(rng.integers(2, 7)), fill=front)
     return np.array(image)
 
 

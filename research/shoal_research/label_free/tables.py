@@ -11,7 +11,7 @@ import numpy as np
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
 from shoal_research.label_free.calibrate import FILE
-from shoal_research.words import markdown_table
+from shoal_research.words import between, markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
@@ -19,7 +19,10 @@ SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
 """The names of spaces among the figures, by the encoder that images are clustered by."""
 ROOT = FILE.parents[3]
 """The product's pages."""
-NULL = ("pixels", "encoder", "untrained")
+NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
+"""The spaces of the null baselines."""
+TOLERANCE = 0.02
+"""A rule may be so far below its best null baseline."""
 FIFTH = 0.2
 """A number of clusters is close if it is off by at most this share of the classes."""
 
@@ -28,7 +31,7 @@ def images_count(figures: Mapping[str, Any]) -> str:
     """Return the rule for images, and on how many of the sets it holds."""
     return (
         f"Pixels are chosen if their agreement is higher by more than {PIXELS_AHEAD:.2f}: "
-        f"{reached(images_reached(figures))} image sets are at or above every null baseline less .02."
+        f"{count_of(reached(figures, 'images'))} image sets are at or above every null baseline less .02."
     )
 
 
@@ -36,33 +39,19 @@ def tables_count(figures: Mapping[str, Any]) -> str:
     """Return the rule for tables, and on how many of the sets it holds."""
     return (
         f"Columns are standardised from a spread of {UNEVEN_SPREAD:g} on: "
-        f"{reached(tables_reached(figures))} tables are at or above K-means on raw columns less .02."
+        f"{count_of(reached(figures, 'tables'))} tables are at or above K-means on raw columns less .02."
     )
-
-
-def landmark_gains(figures: Mapping[str, Any]) -> dict[str, tuple[str, float, float]]:
-    """Return by set the space that is chosen for it, the mean ACC of K-means there, and that by landmarks."""
-    found = {}
-    for kind in ("images", "tables"):
-        for name, each in figures[kind].items():
-            if kind == "images":
-                space = SPACES[rule_for(facts_of_images(each)).settings["model"]["encoder"]]
-            else:
-                space = "standardised" if each["spread"] >= UNEVEN_SPREAD else "raw"
-            acc = figures["landmarks"][name]["spaces"][space]
-            found[name] = (space, acc["kmeans"], acc["landmarks"])
-    return found
 
 
 def landmarks_table(figures: Mapping[str, Any]) -> str:
     """Return what landmarks change over the sets of a kind; the file of figures has every set."""
-    gains = landmark_gains(figures)
     body = []
     for kind in ("images", "tables"):
-        reference, acc = np.array([gains[name][1:] for name in figures[kind]]).T
+        spaces = [figures["landmarks"][name]["spaces"][chosen_space(one)] for name, one in figures[kind].items()]
+        reference, acc = np.array([(space["kmeans"], space["landmarks"]) for space in spaces]).T
         gain = acc - reference
         means = [f"{reference.mean():.3f}", f"{acc.mean():.3f}", f"{gain.mean():+.3f}"]
-        body.append([kind, *means, reached(gain > 0), f"{gain.max():+.3f}", f"{gain.min():+.3f}"])
+        body.append([kind, *means, count_of(gain > 0), f"{gain.max():+.3f}", f"{gain.min():+.3f}"])
     return markdown_table(["sets", "K-means", "by landmarks", "gain", "higher on", "at best", "at worst"], body)
 
 
@@ -84,43 +73,43 @@ def tuning_figures() -> dict[str, Any]:
     return found
 
 
-def facts_of_images(figures: Mapping[str, Any]) -> Facts:
-    """Return what the rules know of a tuning set of images, dealt to six clients."""
-    return Facts(
+def settings_for(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings that the rules choose for a tuning set, images dealt to six clients."""
+    if "spread" in one:
+        return rule_for(Facts("vector", one["samples"], spread=one["spread"])).settings
+    facts = Facts(
         "image",
-        figures["samples"] // 6,
-        total=figures["samples"],
-        clusters=figures["classes"],
-        pixels=figures["pixels"],
-        features=figures["features"],
+        one["samples"] // 6,
+        total=one["samples"],
+        clusters=one["classes"],
+        pixels=one["pixels"],
+        features=one["features"],
     )
+    return rule_for(facts).settings
 
 
-def images_reached(figures: Mapping[str, Any]) -> list[bool]:
-    """Return for each set of images whether the chosen method reaches every null baseline less .02."""
-    reached = []
-    for name, one in figures["images"].items():
-        chosen = rule_for(facts_of_images(one)).settings
-        space = SPACES[chosen["model"]["encoder"]]
+def chosen_space(one: Mapping[str, Any]) -> str:
+    """Return the name of the space that a tuning set is clustered in."""
+    settings = settings_for(one)
+    if "spread" not in one:
+        return SPACES[settings["model"]["encoder"]]
+    return ("raw", "standardised")[settings["method"]["standardise"]]
+
+
+def reached(figures: Mapping[str, Any], kind: str) -> list[bool]:
+    """Return for each set of a kind whether the chosen method reaches every null baseline less `TOLERANCE`."""
+    results = []
+    for name, one in figures[kind].items():
+        space = chosen_space(one)
         acc = one["spaces"][space]["acc"]
-        if "landmarks" in chosen["method"]:
+        if kind == "images" and "landmarks" in settings_for(one)["method"]:
             acc = figures["landmarks"][name]["spaces"][space]["landmarks"]
-        reached.append(acc >= max(one["spaces"][null]["acc"] for null in NULL) - 0.02)
-    return reached
+        results.append(acc >= max(one["spaces"][null]["acc"] for null in NULLS[kind]) - TOLERANCE)
+    return results
 
 
-def tables_reached(figures: Mapping[str, Any]) -> list[bool]:
-    """Return for each table whether the chosen method reaches K-means on raw columns less .02."""
-    reached = []
-    for one in figures["tables"].values():
-        chosen = rule_for(Facts("vector", one["samples"], spread=one["spread"])).settings["method"]
-        space = "standardised" if chosen["standardise"] else "raw"
-        reached.append(one["spaces"][space]["acc"] >= one["spaces"]["raw"]["acc"] - 0.02)
-    return reached
-
-
-def reached(sets: Sequence[bool] | np.ndarray) -> str:
-    """Return on how many of the sets a rule reaches its baselines, as `9 of 10`."""
+def count_of(sets: Sequence[bool] | np.ndarray) -> str:
+    """Return on how many of the sets something holds, as `9 of 10`."""
     return f"{sum(sets)} of {len(sets)}"
 
 
@@ -139,10 +128,7 @@ def page_with_tables(page: str, figures: Mapping[str, Any]) -> str:
     """Return the text of a page whose tables between the marks are made again."""
     text = (ROOT / page).read_text()
     for name, make in PAGES[page].items():
-        begin = BEGIN.format(name)
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(END)
-        text = f"{before}{begin}\n\n{make(figures)}\n\n{END}{after}"
+        text = between(text, BEGIN.format(name), END, make(figures))
     return text
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
+from sklearn import datasets
 
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal_research.label_free import drawn_images as drawn
-from shoal_research.label_free.drawn_images import Set, classes_of
+from shoal_research.label_free.drawn_images import Set, labels_of
 
 MAX_IMAGES = 2_000
 
@@ -25,13 +26,19 @@ def built_in(name: str, count: int = MAX_IMAGES) -> Set:
 
 
 def thinned(make: Callable[[], Set], ratio: float) -> Set:
-    """Return a set with class k of c thinned to ratio^(-k / (c - 1)) of its samples, in a seeded order of classes."""
+    """Return a set whose classes are thinned by a ratio."""
     x, y = make()
-    rng = np.random.default_rng(0)
+    kept = thinned_rows(y, ratio, 0)
+    return x[kept], y[kept]
+
+
+def thinned_rows(y: np.ndarray, ratio: float, seed: int) -> np.ndarray:
+    """Return which samples stay, bool (n,): of the class of rank k of c, drawn, ratio^(-k / (c - 1)) of them."""
+    rng = np.random.default_rng(seed)
     classes = int(y.max()) + 1
     keep = ratio ** (-rng.permutation(classes) / (classes - 1))
-    kept = rng.random(len(y)) < keep[y]
-    return x[kept], y[kept]
+    kept: np.ndarray = rng.random(len(y)) < keep[y]
+    return kept
 
 
 IMAGES: Mapping[str, Callable[[], Set]] = {
@@ -67,8 +74,6 @@ IMAGES: Mapping[str, Callable[[], Set]] = {
 
 def shipped(name: str) -> Set:
     """Return a table that comes with scikit-learn."""
-    from sklearn import datasets
-
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     return x, y
 
@@ -85,8 +90,7 @@ def mixture(
     tilted: bool = False,
 ) -> Set:
     """Draw groups around random means: in columns of several units, tilted, or with columns of noise alone."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, classes, ratio)
+    rng, y = labels_of(seed, count, classes, ratio)
     means = rng.normal(0, 3 * np.sqrt(2 / columns), (classes, columns))
     x = np.zeros((count, columns))
     for k in range(classes):
@@ -101,17 +105,14 @@ def mixture(
 
 def amounts(seed: int, classes: int = 4, columns: int = 20, count: int = 600, ratio: float = 1) -> Set:
     """Draw whole numbers of a long-tailed distribution, whose means differ by column and class."""
-    rng = np.random.default_rng(seed)
-    y = classes_of(rng, count, classes, ratio)
+    rng, y = labels_of(seed, count, classes, ratio)
     logarithm = rng.normal(3, 1, columns) + rng.normal(0, 0.6, (classes, columns))[y]
     return np.round(np.exp(logarithm + rng.normal(0, 0.35, (count, columns)))), y
 
 
 def informative(seed: int, shares: list[float] | None = None) -> Set:
     """Draw groups in some of fifteen columns, of several scales (`make_classification` of scikit-learn)."""
-    from sklearn.datasets import make_classification
-
-    x, y = make_classification(
+    x, y = datasets.make_classification(
         n_samples=600,
         n_features=15,
         n_informative=6,

@@ -8,24 +8,20 @@ The set is scikit-learn's breast cancer table: 569 patients, 30 measurements, de
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import load_breast_cancer
 
-from shoal.data.intake.options import AddOptions
-from shoal.data.intake.own import add
-from shoal.data.sets.prepare import own_sets
-from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
 from shoal.review.served.server_view import played
 from shoal_research.kept import RESULTS
-from shoal_research.words import markdown_table
+from shoal_research.own_sets import add_table, missing
+from shoal_research.words import between, markdown_table
 
 FILE = RESULTS / "server_reads.json"
 PAGE = RESULTS.parents[2] / "docs" / "privacy.md"
@@ -53,16 +49,10 @@ CASES: Mapping[str, dict[str, Any]] = {
 
 def add_set() -> None:
     """Add the table to the store, if it is not there: all rows are trained on."""
-    if any(manifest.name == SET for manifest in own_sets(places.store())):
-        return
-    from sklearn.datasets import load_breast_cancer
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "patients.csv"
+    if missing([SET]):
         table = load_breast_cancer(as_frame=True).frame
-        table.assign(client=np.arange(len(table)) % 6).to_csv(path, index=False)  # dealt again by each run
-        options = AddOptions(label_column="target", licence="CC BY 4.0")
-        add(path, SET, places.store(), options)
+        rows = table.assign(client=np.arange(len(table)) % 6)  # dealt again by each run
+        add_table(SET, rows, label_column="target", licence="CC BY 4.0")
 
 
 def measure() -> dict[str, Any]:
@@ -95,9 +85,7 @@ def table() -> str:
 
 def page_with_table(page: str) -> str:
     """Return the text of the page with the table between the marks made again."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    return between(page, BEGIN, END, table())
 
 
 if __name__ == "__main__":

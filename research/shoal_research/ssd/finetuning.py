@@ -13,6 +13,11 @@ from shoal.core.streams import stream_seed
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.training.local import as_input, seeded_build
 
+EPOCHS = 30
+"""Passes over the labelled samples."""
+BATCH = 64
+LEARNING_RATE = 1e-3
+
 
 def few_labels(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Return positions of a share of each class's samples, at least one of each class, ascending.
@@ -30,15 +35,7 @@ def few_labels(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
     return torch.cat(chosen).sort().values
 
 
-def finetune_accuracy(
-    encoder: nn.Module,
-    evaluation: Evaluation,
-    share: float,
-    *,
-    epochs: int = 30,
-    batch: int = 64,
-    lr: float = 1e-3,
-) -> float:
+def finetune_accuracy(encoder: nn.Module, evaluation: Evaluation, share: float) -> float:
     """Return the test accuracy after training a copy of the encoder and a linear layer on a share of the labels.
 
     Training is Adam on cross-entropy, without augmentation; the weights of the last epoch count.
@@ -47,9 +44,6 @@ def finetune_accuracy(
         encoder: has an attribute `features`; it is not changed.
         evaluation: images with labels, and a test part.
         share: of the training labels, class by class.
-        epochs: passes over them.
-        batch: images a step.
-        lr: learning rate.
 
     Raises:
         ValueError: no labels, or no test part.
@@ -61,26 +55,24 @@ def finetune_accuracy(
     generator = evaluation.streams.torch(f"finetune {share}")
     rows = few_labels(train.y(), share, generator).to(train.index.device)
     x = as_input(train.x(rows))
-    classes = int(max(int(data.train_y[:].max()), int(data.test_y[:].max()))) + 1
+    y = train.y(rows)
+    test_y = data.test_y[:]
+    classes = int(torch.cat([data.train_y[:], test_y]).max()) + 1
     seed = stream_seed(evaluation.streams.seed, f"finetune head {share}")
     head = seeded_build(lambda: nn.Linear(int(encoder.features), classes), seed)  # type: ignore[arg-type]
     model = nn.Sequential(copy.deepcopy(encoder), head.to(x.device)).train()
-    y = train.y(rows)
-    optimiser = torch.optim.Adam(model.parameters(), lr, fused=True)
+    optimiser = torch.optim.Adam(model.parameters(), LEARNING_RATE, fused=True)
     with torch.enable_grad():
-        for _ in range(epochs):
+        for _ in range(EPOCHS):
             order = torch.randperm(len(x), generator=generator).to(x.device)
             # BatchNorm cannot normalise a batch of one sample.
-            for part in order.split(batch):
-                if len(part) < 2 <= len(x):
-                    continue
-                optimiser.zero_grad(set_to_none=True)
-                F.cross_entropy(model(x[part]).float(), y[part]).backward()
-                optimiser.step()
+            for part in order.split(BATCH):
+                if len(part) > 1 or len(x) == 1:
+                    optimiser.zero_grad(set_to_none=True)
+                    F.cross_entropy(model(x[part]).float(), y[part]).backward()
+                    optimiser.step()
     model.eval()
-    right = 0
     with torch.no_grad():
-        for part in torch.arange(len(data.test_x), device=data.device).split(evaluation.batch):
-            samples = as_input(data.computable(data.test_x[part]))
-            right += int((model(samples).argmax(1) == data.test_y[part]).sum())
-    return right / len(data.test_x)
+        parts = data.test_x[:].split(evaluation.batch)
+        predicted = torch.cat([model(as_input(data.computable(part))).argmax(1) for part in parts])
+    return float((predicted == test_y).float().mean())

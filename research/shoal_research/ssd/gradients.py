@@ -16,12 +16,9 @@ def gradient_norm(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         parameters: a parameter that the loss does not depend on counts as 0.
     """
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-    gradients = [gradient for gradient in found if gradient is not None]
-    if loss.device.type != "cpu" and gradients:
-        norms = list(torch._foreach_norm(gradients))
-    else:
-        norms = [gradient.norm() for gradient in gradients]
-    return torch.stack(norms).norm() if norms else loss.new_zeros(())
+    norms = [gradient.norm() for gradient in found if gradient is not None]
+    total: Tensor = torch.stack([loss.new_zeros(()), *norms]).norm()
+    return total
 
 
 def gradient_share(part: Tensor, other: Tensor, parameters: Sequence[Tensor]) -> Tensor:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-from torch.optim import Optimizer
-
 from shoal.core.streams import stream_seed
 from shoal.methods.training.local import seeded_build
 from shoal.models.normalising_flows import Flow, build_flow
@@ -30,10 +27,3 @@ def make_flow(seed: int, purpose: str, name: str, *arguments: Any) -> Flow:
     flow = seeded_build(build, stream_seed(seed, purpose))
     assert isinstance(flow, Flow)
     return flow
-
-
-def descend(optimiser: Optimizer, loss: Tensor) -> None:
-    """Take one step down the gradient of a loss."""
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    optimiser.step()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.sets.prepare import prepare
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
+from shoal.methods.training.steps import descend
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, dequantise
 from shoal.models.normalising_flows import Flow, bits_per_dimension
-from shoal_research.uifca.flows import descend, make_flow
+from shoal_research.uifca.flows import make_flow
 
 
 def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
@@ -28,37 +29,31 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
         folder: unused.
 
     Returns:
-        `correct`, the share of test images that are likelier under their own digit's flow; `correct_train`, the share
-        of training images; and `bits`, the training loss in bits per dimension.
+        `correct`, the share of test images that are likelier under their own digit's flow, and `correct_train`, the
+        share of training images.
     """
     prepared = prepare(settings["set"], places.store(), mirror=places.mirror())
     train, test = images_by_digit(prepared, settings, seed)
     network = (settings["width"], settings["blocks"], settings["margin"])
-    flows = [
-        make_flow(seed, f"masks flow {k}", settings["flow"], prepared.spec.shape, *network) for k in range(len(train))
-    ]
-    optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
-    metrics: dict[str, float] = {}
-    for epoch in range(1, settings["epochs"] + 1):
-        bits = 0.0
-        for k, (flow, optimiser) in enumerate(zip(flows, optimisers, strict=True)):
-            for group in optimiser.param_groups:
-                group["lr"] = settings["lr"] * settings["decay"] ** (epoch - 1)
+    flows = []
+    for k, images in enumerate(train):
+        flow = make_flow(seed, f"masks flow {k}", settings["flow"], prepared.spec.shape, *network)
+        optimiser = torch.optim.Adam(flow.parameters(), settings["lr"])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda epoch: settings["decay"] ** epoch)
+        for epoch in range(1, settings["epochs"] + 1):
             noise = Streams(seed, epoch, k).torch("masks noise")
-            bits += train_epoch(flow, optimiser, train[k], settings, noise) / len(flows)
-        metrics = {"bits": bits}
-    shares = {"correct": correct(flows, test, settings, seed), "correct_train": correct(flows, train, settings, seed)}
-    return metrics | shares
+            for x in batches_of(images, settings, noise):
+                loss = bits_per_dimension(flow.log_prob(x), x[0].numel()).mean()
+                descend(loss, flow.parameters(), optimiser)
+            schedule.step()
+        flows.append(flow.eval())
+    return {"correct": correct(flows, test, settings, seed), "correct_train": correct(flows, train, settings, seed)}
 
 
 def images_by_digit(prepared: Prepared, settings: dict[str, Any], seed: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Return training images, a random draw, and all test images of each digit, uint8 (n, channels, height, width).
-
-    Raises:
-        DataError: the set has no labels, or no test part.
-    """
-    if prepared.train_y is None or prepared.test_x is None or prepared.test_y is None:
-        raise DataError(f"{settings['set']} has no labels or no test part, and this study needs both")
+    """Return training images, a random draw, and all test images of each digit, uint8 (n, channels, height, width)."""
+    assert prepared.train_y is not None, "the set of this study has labels and a test part"
+    assert prepared.test_x is not None
     draw = Streams(seed).torch("masks images")
     train = []
     test = []
@@ -70,20 +65,11 @@ def images_by_digit(prepared: Prepared, settings: dict[str, Any], seed: int) -> 
     return train, test
 
 
-def train_epoch(
-    flow: Flow, optimiser: torch.optim.Optimizer, images: Tensor, settings: dict[str, Any], generator: torch.Generator
-) -> float:
-    """Train a flow for one pass over a digit's images; return the mean loss in bits per dimension."""
-    flow.train()
+def batches_of(images: Tensor, settings: dict[str, Any], generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield one pass over a digit's images in random order with noise, without the last images of no whole batch."""
     order = torch.randperm(len(images), generator=generator)
-    batches = order[: len(order) // settings["batch"] * settings["batch"]].split(settings["batch"])
-    total = 0.0
-    for rows in batches:
-        x = dequantise(images[rows], settings["background"], generator)
-        loss = bits_per_dimension(flow.log_prob(x), x[0].numel()).mean()
-        descend(optimiser, loss)
-        total += float(loss.detach())
-    return total / len(batches)
+    for rows in order[: len(order) // settings["batch"] * settings["batch"]].split(settings["batch"]):
+        yield dequantise(images[rows], settings["background"], generator)
 
 
 @torch.no_grad()
@@ -94,6 +80,6 @@ def correct(flows: list[Flow], images: list[Tensor], settings: dict[str, Any], s
         noise = Streams(seed, 0, k).torch("masks noise")
         for part in own.split(FORWARD_POINTS):
             x = dequantise(part, settings["background"], noise)
-            likely = torch.stack([flow.eval().log_prob(x) for flow in flows]).nan_to_num(nan=-torch.inf).argmax(0)
+            likely = torch.stack([flow.log_prob(x) for flow in flows]).nan_to_num(nan=-torch.inf).argmax(0)
             right += int((likely == k).sum())
     return right / sum(map(len, images))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.one_thread import one_thread
 from shoal.methods.training.local import seeded_build
+from shoal.methods.training.steps import descend
 from shoal_research.uifca.rotnet import RotNet
 
 NAME = re.compile(
@@ -36,15 +36,6 @@ EPOCHS = 3
 """Defaults of the training of a RotNet."""
 BATCH_SIZE = 128
 ANGLES = tuple(range(0, 360, 90))
-
-
-@dataclass(frozen=True)
-class Images:
-    """The images of one part of a set, uint8 (n, channels, side, side): upright, then turned with their angles (n,)."""
-
-    upright: np.ndarray
-    turned: np.ndarray
-    angle: np.ndarray
 
 
 def add_missing(names: Sequence[str]) -> None:
@@ -69,14 +60,16 @@ def write_set(name: str) -> None:
     shape = source.spec.shape
     if source.spec.kind != "image" or shape[1] != shape[2]:
         raise DataError(f"{name!r} needs square images, and {source.spec.name!r} holds {source.spec.kind}s of {shape}")
-    parts = {part: images_of(source, part, asked["only"]) for part in ("train", "test")}
-    arrays = {f"{part}_x": images.turned for part, images in parts.items()}
+    arrays = {}
+    upright = {}
+    for part in ("train", "test"):
+        upright[part], arrays[f"{part}_x"], arrays[f"{part}_y"] = images_of(source, part, asked["only"])
     if asked["kind"] == "rotnet":
         learned = f"rotnet {source.spec.name}" + (f"-only{asked['only']}" if asked["only"] else "")
         with one_thread():  # the same bits on machines with other core counts
             count = int(asked["images"] or IMAGES)
-            network = trained(parts["train"].upright, count, int(asked["epochs"] or EPOCHS), learned)
-            arrays = standardised({key: features(network, x) for key, x in arrays.items()})
+            network = trained(upright["train"], count, int(asked["epochs"] or EPOCHS), learned)
+            arrays |= standardised({key: features(network, arrays[key]) for key in ("train_x", "test_x")})
     manifest = Manifest(
         name=name,
         kind="vector" if asked["kind"] == "rotnet" else "image",
@@ -88,20 +81,22 @@ def write_set(name: str) -> None:
         licence=source.manifest.licence,
         class_names=tuple(f"{angle} degrees" for angle in ANGLES),
     )
-    labels = {f"{part}_y": images.angle for part, images in parts.items()}
-    write_prepared(own_folder(places.store(), name), manifest, {**arrays, **labels})
+    write_prepared(own_folder(places.store(), name), manifest, arrays)
 
 
-def images_of(source: Prepared, part: str, only: str | None) -> Images:
-    """Return the images of a part of a set: each in one angle at random, or those of one class in every angle."""
-    x = np.asarray(getattr(source, f"{part}_x"))
-    if only is not None:
-        upright = x[np.asarray(getattr(source, f"{part}_y")) == int(only)]
-        turned = [np.rot90(upright, turn, axes=(2, 3)) for turn in range(len(ANGLES))]
-        return Images(upright, np.concatenate(turned), np.repeat(np.arange(len(ANGLES)), len(upright)))
-    seed = stream_seed(0, f"rotations of {source.spec.name} {part}")
-    angle = np.random.default_rng(seed).integers(len(ANGLES), size=len(x))
-    return Images(x, quarter_turns(x, angle), angle)
+def images_of(source: Prepared, part: str, only: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the images of a part of a set upright, the same turned, and the angles of these as labels.
+
+    Each image is turned to one angle at random; with `only` those of this class to every angle.
+    """
+    upright = np.asarray(getattr(source, f"{part}_x"))
+    if only is None:
+        seed = stream_seed(0, f"rotations of {source.spec.name} {part}")
+        angle = np.random.default_rng(seed).integers(len(ANGLES), size=len(upright))
+        return upright, quarter_turns(upright, angle), angle
+    upright = upright[np.asarray(getattr(source, f"{part}_y")) == int(only)]
+    angle = np.repeat(np.arange(len(ANGLES)), len(upright))
+    return upright, quarter_turns(np.tile(upright, (len(ANGLES), 1, 1, 1)), angle), angle
 
 
 def quarter_turns(x: np.ndarray, turns: np.ndarray) -> np.ndarray:
@@ -127,9 +122,7 @@ def trained(images: np.ndarray, count: int, epochs: int, name: str) -> RotNet:
             turns = torch.randint(len(ANGLES), (len(rows),), generator=generator)
             batch = torch.from_numpy(quarter_turns(x[rows.numpy()], turns.numpy())).float() / 255
             loss = F.cross_entropy(network(batch), turns)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
+            descend(loss, network.parameters(), optimiser)
     return network.eval()
 
 

@@ -11,7 +11,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.clusters import FACTS
 from shoal_research.definition import Study
 from shoal_research.table import Group, Table, metric_of
-from shoal_research.unseen.nulls import RANDOM, best_null, best_null_mean, nulls_of
+from shoal_research.unseen.nulls import RANDOM, nulls_of
 
 CHANCE_FACTOR = 1.5
 """A run whose ACC is below so many times chance must say that its clusters are doubtful or chance."""
@@ -23,7 +23,7 @@ def judge(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return the null baselines of each run, and what the claims compare."""
     table: Table = {}
     for group in groups:
-        for seed, run in zip(group.seeds, group.runs, strict=True):
+        for seed, run in group.runs.items():
             for metric, value in run_facts(run).items():
                 table.setdefault(group.place(metric), {})[seed] = value
     return table
@@ -32,9 +32,9 @@ def judge(study: Study, groups: Sequence[Group], folder: Path) -> Table:
 def run_facts(run: RunFolder) -> dict[str, float]:
     """Return the numbers of a run that its own metrics do not have.
 
-    `best_null` is the highest null baseline, with a single draw of K-means; `best_null_mean` the highest mean over
-    repeats, and `own_null` the highest that the run shows. `chance` is the ACC of random labels, and `told` is 1 where
-    the ACC is at least `CHANCE_FACTOR` times chance or the run's verdict warns the user, else 0.
+    Beside those of `nulls` they are `own_null`, the highest null baseline that the run shows, `chance`, the ACC of
+    random labels, and `told`: 1 where the ACC is at least `CHANCE_FACTOR` times chance or the run's verdict warns the
+    user, else 0.
     """
     clusters = int(run.settings().to_json()["model"]["clusters"])
     nulls = nulls_of(open_prepared(run.folder_of("data")).folder, clusters)
@@ -42,8 +42,6 @@ def run_facts(run: RunFolder) -> dict[str, float]:
     clear = metric_of(run, "acc") >= CHANCE_FACTOR * nulls[RANDOM]
     return {
         **nulls,
-        "best_null": best_null(nulls),
-        "best_null_mean": best_null_mean(nulls),
         "own_null": max(comparison["chance_acc"], *comparison["baseline_acc"].values()),
         "chance": nulls[RANDOM],
         "told": float(clear or word_of(run) in WARNINGS),

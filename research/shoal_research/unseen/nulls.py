@@ -40,7 +40,6 @@ UNTRAINED = "null_untrained"
 PRETRAINED = "null_frozen"
 RANDOM = "null_random"
 """Names of the baselines; the two encoders are for images only."""
-K_MEANS = (RAW, STANDARDISED, UNTRAINED, PRETRAINED)
 MEAN = "_mean"
 """The end of the name of the mean over the repeats of a K-means baseline."""
 
@@ -54,6 +53,8 @@ def nulls_of(folder: Path, clusters: int) -> dict[str, float]:
 def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
     """Return the ACC of each null baseline by name, and the mean over repeats of those by K-means.
 
+    `best_null` is the highest one, with single draws of K-means, and `best_null_mean` the highest mean.
+
     Args:
         prepared: the set, with labels.
         clusters: of K-means.
@@ -63,42 +64,26 @@ def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
     """
     assert prepared.train_y is not None, "the sets of this study have labels"
     truth = np.asarray(prepared.train_y)
-    found = {RANDOM: random_accuracy(truth)}
+    draws = {RANDOM: random_accuracy(truth)}
+    means = {}
     for name, x in feature_spaces(prepared).items():
-        found[name] = accuracy(truth, k_means(x, clusters))
-        repeats = [accuracy(truth, k_means(x, clusters, repeat)) for repeat in range(1, REPEATS + 1)]
-        found[name + MEAN] = statistics.fmean(repeats)
-    return found
-
-
-def best_null(found: dict[str, float]) -> float:
-    """Return the highest null baseline, single draws of K-means; of what `nulls` returns.
-
-    >>> best_null({"null_random": 0.2, "null_raw": 0.5, "null_raw_mean": 0.6})
-    0.5
-    """
-    return max(value for name, value in found.items() if name in (*K_MEANS, RANDOM))
-
-
-def best_null_mean(found: dict[str, float]) -> float:
-    """Return the highest mean of a null baseline, of what `nulls` returns.
-
-    >>> best_null_mean({"null_random": 0.2, "null_raw": 0.7, "null_raw_mean": 0.6})
-    0.6
-    """
-    return max([found[RANDOM], *(value for name, value in found.items() if name.endswith(MEAN))])
+        first, *repeats = (accuracy(truth, k_means(x, clusters, repeat)) for repeat in range(REPEATS + 1))
+        draws[name] = first
+        means[name + MEAN] = statistics.fmean(repeats)
+    best = {"best_null": max(draws.values()), "best_null_mean": max(draws[RANDOM], *means.values())}
+    return draws | means | best
 
 
 def feature_spaces(prepared: Prepared) -> dict[str, np.ndarray]:
     """Return what K-means clusters, float64 (n, d), by the name of the baseline."""
     samples = np.asarray(prepared.train_x)
     raw = samples.reshape(len(samples), -1).astype(np.float64)
-    features = {RAW: raw, STANDARDISED: StandardScaler().fit_transform(raw)}
+    spaces = {RAW: raw, STANDARDISED: StandardScaler().fit_transform(raw)}
     if prepared.spec.kind == "image":
         images = torch.from_numpy(samples.astype(np.float32)) / 255
-        features[UNTRAINED] = encoded(untrained_encoder(prepared.spec.shape), normalise(images))
-        features[PRETRAINED] = encoded(frozen_encoder(FROZEN), images)
-    return features
+        spaces[UNTRAINED] = encoded(untrained_encoder(prepared.spec.shape), normalise(images))
+        spaces[PRETRAINED] = encoded(frozen_encoder(FROZEN), images)
+    return spaces
 
 
 def k_means(x: np.ndarray, clusters: int, repeat: int = 0) -> np.ndarray:
@@ -106,8 +91,8 @@ def k_means(x: np.ndarray, clusters: int, repeat: int = 0) -> np.ndarray:
     state = stream_seed(SEED, "unseen null baselines", round=repeat) % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: still a baseline
-        found: np.ndarray = KMeans(clusters, n_init=STARTS, random_state=state).fit_predict(x)
-    return found
+        cluster: np.ndarray = KMeans(clusters, n_init=STARTS, random_state=state).fit_predict(x)
+    return cluster
 
 
 def random_accuracy(truth: np.ndarray) -> float:

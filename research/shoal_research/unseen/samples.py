@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +29,15 @@ class Samples:
     columns: tuple[str, ...] | None = None
 
 
+Colour = tuple[int, int, int]
+"""Red, green and blue, from 0 to 255."""
 DrawOne = Callable[[int, np.random.Generator], Image.Image]
 """(class, random numbers) to an image."""
 
 
-def draw_each(draw: DrawOne, label: np.ndarray, classes: Sequence[str], generator: np.random.Generator) -> Samples:
+def draw_each(draw: DrawOne, classes: tuple[str, ...], label: np.ndarray, generator: np.random.Generator) -> Samples:
     """Return one drawn image for each label (n,)."""
-    images = [np.asarray(draw(int(each), generator)) for each in label]
-    return Samples(np.stack(images), label, tuple(classes))
+    return Samples(np.stack([np.asarray(draw(int(one), generator)) for one in label]), label, classes)
 
 
 def with_noise(image: Image.Image, sigma: float, generator: np.random.Generator) -> Image.Image:
@@ -46,20 +47,21 @@ def with_noise(image: Image.Image, sigma: float, generator: np.random.Generator)
     return Image.fromarray(noisy.round().clip(0, 255).astype(np.uint8))
 
 
-def random_colour(generator: np.random.Generator) -> tuple[int, int, int]:
-    """Return a random colour, red, green and blue from 0 to 255."""
+def random_colour(generator: np.random.Generator) -> Colour:
+    """Return a random colour."""
     red, green, blue = generator.integers(0, 256, 3)
     return int(red), int(green), int(blue)
 
 
-def two_colours(generator: np.random.Generator, distance: float = 130.0) -> tuple[tuple[int, int, int], ...]:
+def two_colours(generator: np.random.Generator, distance: float = 130.0) -> tuple[Colour, Colour]:
     """Return two random colours whose luminances differ by at least `distance` grey levels in 256."""
     while True:
-        pair = (random_colour(generator), random_colour(generator))
-        if abs(luminance(pair[0]) - luminance(pair[1])) >= distance:
-            return pair
+        first = random_colour(generator)
+        second = random_colour(generator)
+        if abs(luminance(first) - luminance(second)) >= distance:
+            return first, second
 
 
-def luminance(colour: tuple[int, int, int]) -> float:
+def luminance(colour: Colour) -> float:
     """Return the luminance of a colour, from 0 to 255."""
     return 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from shoal_research.unseen.kinds import (
     waves,
     wine,
 )
-from shoal_research.unseen.samples import Samples
+from shoal_research.unseen.samples import Samples, draw_each
 from shoal_research.unseen.sites import deal_to_sites, labels_of_sizes
 
 SEED = 4629
@@ -64,16 +65,16 @@ class TakenSet:
 
 
 SETS: dict[str, DrawnSet | TakenSet] = {
-    "shapes": DrawnSet(shapes.make, len(shapes.CLASSES), samples=600, sites=6),
-    "textures": DrawnSet(textures.make, len(textures.CLASSES), samples=560, sites=5),
-    "letters": DrawnSet(letters.make, len(letters.CLASSES), samples=700, sites=6, ratio=12),
-    "waves": DrawnSet(waves.make, len(waves.CLASSES), samples=500, sites=5),
-    "mixed_scales": DrawnSet(mixed_scales.make, len(mixed_scales.CLASSES), samples=600, sites=6, ratio=15),
-    "directions": DrawnSet(directions.make, len(directions.CLASSES), samples=800, sites=8),
-    "scenes": DrawnSet(scenes.make, len(scenes.CLASSES), samples=450, sites=5, ratio=10),
+    "shapes": DrawnSet(partial(draw_each, shapes.shape, shapes.CLASSES), 6, samples=600, sites=6),
+    "textures": DrawnSet(partial(draw_each, textures.texture, textures.CLASSES), 7, samples=560, sites=5),
+    "letters": DrawnSet(partial(draw_each, letters.letter, letters.CLASSES), 10, samples=700, sites=6, ratio=12),
+    "waves": DrawnSet(waves.make, 5, samples=500, sites=5),
+    "mixed_scales": DrawnSet(mixed_scales.make, 6, samples=600, sites=6, ratio=15),
+    "directions": DrawnSet(directions.make, 8, samples=800, sites=8),
+    "scenes": DrawnSet(partial(draw_each, scenes.scene, scenes.CLASSES), 5, samples=450, sites=5, ratio=10),
     "fashion": TakenSet(fashion.take, 10, samples=1000, sites=8),
     "wine": TakenSet(wine.take, 3, samples=178, sites=4),
-    "displays": DrawnSet(displays.make, len(displays.CLASSES), samples=600, sites=6, ratio=12),
+    "displays": DrawnSet(partial(draw_each, displays.display, displays.CLASSES), 10, samples=600, sites=6, ratio=12),
 }
 """The sets by the key of their row."""
 
@@ -94,9 +95,10 @@ def samples_of(key: str, seed: int, samples: int | None = None) -> tuple[Samples
     about = SETS[key]
     wanted = samples or about.samples
     streams = Streams(seed)
+    draws = streams.numpy(f"unseen {key} samples")
     if isinstance(about, DrawnSet):
         label = labels_of_sizes(wanted, about.classes, about.ratio, streams.numpy(f"unseen {key} labels"))
-        found = about.make(label, streams.numpy(f"unseen {key} samples"))
+        drawn = about.make(label, draws)
     else:
-        found = about.take(wanted, streams.numpy(f"unseen {key} samples"))
-    return found, deal_to_sites(found.label, about.sites, streams.numpy(f"unseen {key} sites"))
+        drawn = about.take(wanted, draws)
+    return drawn, deal_to_sites(drawn.label, about.sites, streams.numpy(f"unseen {key} sites"))

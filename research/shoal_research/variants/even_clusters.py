@@ -11,7 +11,6 @@ Symbols in shapes: n samples, k components, c clusters, s starts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,17 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.clustering.declared_sums import (
-    ROUNDING,
-    ClientLimits,
-    check_counts,
-    check_means,
-    check_spread,
-)
 from shoal.methods.clustering.federated_k_means import moved_centres
 from shoal.methods.contract.base import Clients, Evaluation, Server, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm
-from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.message import Tensors
 from shoal.methods.ssd.fedsimclr_kmeans import (
     CENTRES,
     MAX_REST_MOVE,
@@ -91,17 +83,16 @@ class EvenFedSimCLRKMeans(FedSimCLRKMeans):
         """Declare the sums of one iteration with prices, or of plain K-means."""
         if PRICES not in server.model:
             return super().declared_sums(server, samples)
-        centres = server.model[CENTRES]
-        starts, clusters, width = centres.shape
+        starts, clusters, width = server.model[CENTRES].shape
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
-        forms = {
-            "sums": TensorForm((starts, clusters, width), torch.float64),
-            "counts": count((starts, clusters)),
-            "products": count((starts, clusters, clusters)),
-            "value": TensorForm((starts,), torch.float64, measured=False),
-        }
-        rule = partial(check_soft_iteration, centres=centres, prices=server.model[PRICES], softness=SOFTNESS)
-        return MessageForm(forms, rule=partial(rule, limits=self.limits(server, samples)))
+        return MessageForm(
+            {
+                "sums": TensorForm((starts, clusters, width), torch.float64),
+                "counts": count((starts, clusters)),
+                "products": count((starts, clusters, clusters)),
+                "value": TensorForm((starts,), torch.float64, measured=False),
+            }
+        )
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
         """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
@@ -166,58 +157,3 @@ def without_prices(server: Server) -> Server:
     model[PROJECTION] = F.normalize(model[PROJECTION], dim=0)
     facts = {name: value for name, value in server.facts.items() if name not in ("inertia", "best", "moves")}
     return server.next(model, facts={**facts, "uneven": True})
-
-
-def check_soft_iteration(
-    message: Message, *, centres: Tensor, prices: Tensor, softness: float, limits: ClientLimits
-) -> str | None:
-    """Return the fault of the sums of an iteration with prices, else None.
-
-    Args:
-        message: with `sums`, `counts`, `products` and `value`.
-        centres: (s, c, d), under which they were taken.
-        prices: (s, c).
-        softness: see `soft_sums`.
-        limits: of the client.
-    """
-    sums, counts, value = (message.tensors[name].cpu() for name in ("sums", "counts", "value"))
-    centres = centres.cpu().double()
-    prices = prices.cpu().double()
-    # What samples pay is their squared distance, less a price and their entropy, which is log c at most.
-    hidden = (limits.samples - counts.sum(1)).clamp_min(0) * prices.amax(1).clamp_min(0)
-    entropy = softness * limits.samples * math.log(counts.shape[1])
-    costs = value + (prices * counts).sum(1) + hidden + entropy
-    return (
-        products_fault(message)
-        or check_counts("counts", counts, limits, whole=False)
-        or check_means(sums, counts, limits)
-        or check_spread(sums, counts, costs, centres)
-        or check_largest_value(value, centres, prices, limits)
-    )
-
-
-def check_largest_value(value: Tensor, centres: Tensor, prices: Tensor, limits: ClientLimits) -> str | None:
-    """Return the fault of payments (s,) that are higher than if all samples belonged to one centre, else None."""
-    norms = centres.square().sum(2).sqrt()
-    of_one = (math.sqrt(limits.energy) + math.sqrt(limits.samples) * norms).square()
-    high = (of_one - limits.samples * prices).amin(1)
-    wrong = value > high + ROUNDING * (1 + high.abs())
-    if not bool(wrong.any()):
-        return None
-    k = int(wrong.nonzero()[0])
-    return f"start {k} costs {value[k]:g}, expected at most {high[k]:g} by the client's moments"
-
-
-def products_fault(message: Message) -> str | None:
-    """Return the fault of the products of weights, else None.
-
-    Weights are 0 or more and sum to 1, so that a row of their products sums to the cluster's weight at most. With such
-    products the server's Newton step has a solution, whatever a client sent.
-    """
-    products = message.tensors["products"]
-    counts = message.tensors["counts"]
-    slack = ROUNDING * (1 + counts)
-    too_large = bool((products.sum(2) > counts + slack).any())
-    if too_large or bool(((products - products.mT).abs() > slack[..., None]).any()):
-        return "tensor 'products' does not hold products of the weights that 'counts' sums"
-    return None

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from shoal_research.unseen.samples import SUPERSAMPLING, Samples, draw_each, with_noise
+from shoal_research.unseen.samples import SUPERSAMPLING, with_noise
 
 CLASSES = tuple("ABEGHKMRSW")
 FONTS = (
@@ -31,13 +31,8 @@ NOISE = 12.0
 MAX_DEGREES = 12.0
 
 
-def make(label: np.ndarray, generator: np.random.Generator) -> Samples:
-    """Return one grey image of 32 x 32 pixels for each label."""
-    return draw_each(letter, label, CLASSES, generator)
-
-
 def letter(label: int, generator: np.random.Generator) -> Image.Image:
-    """Draw a letter in a random font."""
+    """Draw a letter in a random font, in 32 x 32 grey pixels."""
     side = SIDE * SUPERSAMPLING
     paper = int(generator.integers(170, 256))
     ink = int(generator.integers(0, 90))

@@ -4,22 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from shoal_research.unseen.samples import SUPERSAMPLING, Samples, draw_each, random_colour, with_noise
+from shoal_research.unseen.samples import SUPERSAMPLING, Colour, random_colour, with_noise
 
 SIDE = 64
 NOISE = 9.0
 CLUTTER = 9
 """At most so many small things lie around."""
-Point = tuple[float, float]
+LEAVES = 7
+"""Discs of a tree's crown."""
+Paint = Callable[[np.random.Generator], Colour]
+
+
+def shade(low: int, high: int, generator: np.random.Generator) -> Colour:
+    """Return a greyish colour between two levels."""
+    level = int(generator.integers(low, high + 1))
+    return level, level, int(np.clip(level + generator.integers(-15, 16), 0, 255))
+
+
+def trunk(generator: np.random.Generator) -> Colour:
+    """Return a brown."""
+    return int(generator.integers(60, 120)), int(generator.integers(35, 70)), 30
+
+
+def leaf(generator: np.random.Generator) -> Colour:
+    """Return a green, yellow or red."""
+    red, green, blue = (int(generator.integers(low, high)) for low, high in ((20, 190), (90, 200), (20, 90)))
+    return red, green, blue
+
+
+bright = partial(shade, 180, 255)
+glass = partial(shade, 170, 250)
+TYRE: Colour = (25, 25, 28)
+RIM: Colour = (150, 150, 150)
+THINGS: dict[str, tuple[tuple[Paint | Colour, tuple[str, ...]], ...]] = {
+    "house": (
+        (random_colour, (".1,.45 .9,1",)),
+        (random_colour, ("0,.47 .5,.05 1,.47",)),
+        (partial(shade, 20, 90), (".42,.68 .58,1",)),
+        (bright, (".17,.56 .32,.72",)),
+        (bright, (".68,.56 .83,.72",)),
+    ),
+    "tree": ((trunk, (".43,.5 .57,1",)),),
+    "car": (
+        (random_colour, ("0,.55 1,.82", ".18,.57 .3,.3 .68,.3 .82,.57")),
+        (glass, (".26,.54 .34,.36 .48,.36 .48,.54",)),
+        (glass, (".52,.54 .52,.36 .64,.36 .73,.54",)),
+        (TYRE, (".23,.83,.12", ".77,.83,.12")),
+        (RIM, (".23,.83,.05", ".77,.83,.05")),
+    ),
+    "boat": (
+        (random_colour, ("0,.74 1,.74 .82,.98 .18,.98",)),
+        (partial(shade, 40, 110), (".48,.02 .52,.75",)),
+        (bright, (".54,.05 .54,.68 .95,.68", ".46,.15 .46,.68 .12,.68")),
+    ),
+    "aeroplane": (
+        (partial(shade, 150, 255), (".04,.5 .12,.42 .9,.42 1,.48 .9,.58 .12,.58",)),
+        (
+            random_colour,
+            (
+                ".86,.44 .98,.18 .99,.46",
+                ".36,.5 .56,.5 .8,.9 .68,.9",
+                ".42,.42 .56,.42 .72,.12 .64,.12",
+            ),
+        ),
+    ),
+}
+"""The parts of each thing: their colour, and their outlines in a box of width and height 1.
+
+`x,y,radius` is a disc, two points `x,y x,y` are corners of a rectangle, and more are those of a polygon. A tree's crown
+is drawn at random.
+"""
+CLASSES = tuple(THINGS)
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """Where a thing is drawn: its box has the width and height 1, and is mapped to the image.
+    """Where a thing is drawn: its box of width and height 1 in the image.
 
     Attributes:
         pen: of the image.
@@ -35,89 +100,31 @@ class Canvas:
     height: float
     mirrored: bool
 
-    def at(self, x: float, y: float) -> Point:
+    def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the pixel of a point of the box."""
         if self.mirrored:
             x = 1 - x
         return self.left + x * self.width, self.top + y * self.height
 
-    def polygon(self, points: list[Point], colour: tuple[int, int, int]) -> None:
-        """Fill a polygon."""
-        self.pen.polygon([self.at(*point) for point in points], fill=colour)
-
-    def box(self, low: Point, high: Point, colour: tuple[int, int, int]) -> None:
-        """Fill a rectangle."""
-        self.polygon([low, (high[0], low[1]), high, (low[0], high[1])], colour)
-
-    def disc(self, centre: Point, radius: float, colour: tuple[int, int, int]) -> None:
+    def disc(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """Fill a circle; the radius is a share of the box's width."""
-        x, y = self.at(*centre)
-        own = radius * self.width
-        self.pen.ellipse((x - own, y - own, x + own, y + own), fill=colour)
+        column, row = self.at(x, y)
+        reach = radius * self.width
+        self.pen.ellipse((column - reach, row - reach, column + reach, row + reach), fill=colour)
 
-
-def house(canvas: Canvas, generator: np.random.Generator) -> None:
-    """Draw walls, a roof, a door and windows."""
-    canvas.box((0.1, 0.45), (0.9, 1.0), random_colour(generator))
-    canvas.polygon([(0.0, 0.47), (0.5, 0.05), (1.0, 0.47)], random_colour(generator))
-    dark = shade(generator, 20, 90)
-    canvas.box((0.42, 0.68), (0.58, 1.0), dark)
-    for left in (0.17, 0.68):
-        canvas.box((left, 0.56), (left + 0.15, 0.72), shade(generator, 180, 255))
-
-
-def tree(canvas: Canvas, generator: np.random.Generator) -> None:
-    """Draw a trunk, and a crown of a few discs."""
-    canvas.box((0.43, 0.5), (0.57, 1.0), (int(generator.integers(60, 120)), int(generator.integers(35, 70)), 30))
-    leaf = (int(generator.integers(20, 190)), int(generator.integers(90, 200)), int(generator.integers(20, 90)))
-    for _ in range(7):
-        x, y = generator.uniform((0.28, 0.18), (0.72, 0.5))
-        canvas.disc((float(x), float(y)), generator.uniform(0.16, 0.26), leaf)
-
-
-def car(canvas: Canvas, generator: np.random.Generator) -> None:
-    """Draw a body, a cabin with windows, and two wheels."""
-    body = random_colour(generator)
-    canvas.box((0.0, 0.55), (1.0, 0.82), body)
-    canvas.polygon([(0.18, 0.57), (0.3, 0.3), (0.68, 0.3), (0.82, 0.57)], body)
-    canvas.polygon([(0.26, 0.54), (0.34, 0.36), (0.48, 0.36), (0.48, 0.54)], shade(generator, 170, 250))
-    canvas.polygon([(0.52, 0.54), (0.52, 0.36), (0.64, 0.36), (0.73, 0.54)], shade(generator, 170, 250))
-    for x in (0.23, 0.77):
-        canvas.disc((x, 0.83), 0.12, (25, 25, 28))
-        canvas.disc((x, 0.83), 0.05, (150, 150, 150))
-
-
-def boat(canvas: Canvas, generator: np.random.Generator) -> None:
-    """Draw a hull, a mast and two sails."""
-    canvas.polygon([(0.0, 0.74), (1.0, 0.74), (0.82, 0.98), (0.18, 0.98)], random_colour(generator))
-    canvas.box((0.48, 0.02), (0.52, 0.75), shade(generator, 40, 110))
-    sail = shade(generator, 180, 255)
-    canvas.polygon([(0.54, 0.05), (0.54, 0.68), (0.95, 0.68)], sail)
-    canvas.polygon([(0.46, 0.15), (0.46, 0.68), (0.12, 0.68)], sail)
-
-
-def aeroplane(canvas: Canvas, generator: np.random.Generator) -> None:
-    """Draw a fuselage from the side, a wing and a tail."""
-    body = shade(generator, 150, 255)
-    wing = random_colour(generator)
-    canvas.polygon([(0.04, 0.5), (0.12, 0.42), (0.9, 0.42), (1.0, 0.48), (0.9, 0.58), (0.12, 0.58)], body)
-    canvas.polygon([(0.86, 0.44), (0.98, 0.18), (0.99, 0.46)], wing)
-    canvas.polygon([(0.36, 0.5), (0.56, 0.5), (0.8, 0.9), (0.68, 0.9)], wing)
-    canvas.polygon([(0.42, 0.42), (0.56, 0.42), (0.72, 0.12), (0.64, 0.12)], wing)
-
-
-Thing = Callable[[Canvas, np.random.Generator], None]
-THINGS: dict[str, Thing] = {"house": house, "tree": tree, "car": car, "boat": boat, "aeroplane": aeroplane}
-CLASSES = tuple(THINGS)
-
-
-def make(label: np.ndarray, generator: np.random.Generator) -> Samples:
-    """Return one image of 64 x 64 pixels in colour for each label."""
-    return draw_each(scene, label, CLASSES, generator)
+    def fill(self, outline: str, colour: Colour) -> None:
+        """Fill an outline as in `THINGS`."""
+        first, *others = [tuple(map(float, point.split(","))) for point in outline.split()]
+        if len(first) == 3:
+            self.disc(*first, colour)
+            return
+        if len(others) == 1:
+            others = [(others[0][0], first[1]), others[0], (first[0], others[0][1])]
+        self.pen.polygon([self.at(x, y) for x, y in (first, *others)], fill=colour)
 
 
 def scene(label: int, generator: np.random.Generator) -> Image.Image:
-    """Draw the thing of a class in a scene."""
+    """Draw the thing of a class in a scene of 64 x 64 pixels in colour."""
     side = SIDE * SUPERSAMPLING
     image = background(side, generator)
     size = side * generator.uniform(0.5, 0.72)
@@ -125,11 +132,26 @@ def scene(label: int, generator: np.random.Generator) -> Image.Image:
     left = generator.uniform(0, side - min(width, side))
     top = generator.uniform(0.15 * side, side - size)
     canvas = Canvas(ImageDraw.Draw(image), left, top, width, size, bool(generator.integers(2)))
-    THINGS[CLASSES[label]](canvas, generator)
+    draw_thing(canvas, CLASSES[label], generator)
     turned = image.rotate(generator.uniform(-6, 6), Image.Resampling.BICUBIC, fillcolor=image.getpixel((side // 2, 2)))
     small = turned.resize((SIDE, SIDE), Image.Resampling.BOX)
     light = generator.uniform(0.65, 1.1)
     return with_noise(small.point(lambda level: min(255, level * light)), NOISE, generator)
+
+
+def draw_thing(canvas: Canvas, name: str, generator: np.random.Generator) -> None:
+    """Draw the parts of a thing, and the crown of a tree."""
+    for paint, outlines in THINGS[name]:
+        colour = paint
+        if callable(colour):
+            colour = colour(generator)
+        for outline in outlines:
+            canvas.fill(outline, colour)
+    if name == "tree":
+        colour = leaf(generator)
+        for _ in range(LEAVES):
+            x, y = generator.uniform((0.28, 0.18), (0.72, 0.5))
+            canvas.disc(x, y, generator.uniform(0.16, 0.26), colour)
 
 
 def background(side: int, generator: np.random.Generator) -> Image.Image:
@@ -141,15 +163,8 @@ def background(side: int, generator: np.random.Generator) -> Image.Image:
     for _ in range(int(generator.integers(3, CLUTTER + 1))):
         x, y = generator.uniform(0, side, 2)
         width, height = side * generator.uniform(0.03, 0.2, 2)
-        corners = (x, y, x + width, y + height)
+        draw = pen.rectangle
         if generator.integers(2):
-            pen.ellipse(corners, fill=random_colour(generator))
-        else:
-            pen.rectangle(corners, fill=random_colour(generator))
+            draw = pen.ellipse
+        draw((x, y, x + width, y + height), fill=random_colour(generator))
     return image.filter(ImageFilter.GaussianBlur(side / 45))
-
-
-def shade(generator: np.random.Generator, low: int, high: int) -> tuple[int, int, int]:
-    """Return a greyish colour between two levels."""
-    level = int(generator.integers(low, high + 1))
-    return level, level, int(np.clip(level + generator.integers(-15, 16), 0, 255))

@@ -2,87 +2,60 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from PIL import Image, ImageDraw
 
-from shoal_research.unseen.samples import SUPERSAMPLING, Samples, draw_each, two_colours, with_noise
+from shoal_research.unseen.samples import SUPERSAMPLING, two_colours, with_noise
 
 CLASSES = ("triangle", "square", "star", "cross", "ring", "crescent")
 SIDE = 48
 NOISE = 20.0
-POLYGONS = {"triangle": 3, "square": 4}
-
-
-def make(label: np.ndarray, generator: np.random.Generator) -> Samples:
-    """Return one image of 48 x 48 pixels in colour for each label."""
-    return draw_each(shape, label, CLASSES, generator)
+RADII = {"triangle": [1.0] * 3, "square": [1.0] * 4, "star": [1.0, 0.4] * 5}
+"""The distances of the corners, at equal angles around the centre."""
+ARM = np.array([[0.32, 1.0], [0.32, 0.32], [1.0, 0.32]])
+"""Three corners of a cross, which is this in four turns."""
+HOLES = {"ring": (0.55, 0.0), "crescent": (0.8, 0.45)}
+"""The radius of the hole in a disc, and how far it is moved."""
 
 
 def shape(label: int, generator: np.random.Generator) -> Image.Image:
-    """Draw the shape of a class."""
+    """Draw the shape of a class in 48 x 48 pixels in colour."""
     side = SIDE * SUPERSAMPLING
     ground, colour = two_colours(generator, 45)
     image = Image.new("RGB", (side, side), ground)
     radius = side * generator.uniform(0.15, 0.3)
     centre = generator.uniform(radius, side - radius, 2)
-    turn = generator.uniform(0, 2 * math.pi)
-    draw_shape(ImageDraw.Draw(image), CLASSES[label], centre, radius, turn, (ground, colour))
+    turn = generator.uniform(0, 2 * np.pi)
+    name = CLASSES[label]
+    pen = ImageDraw.Draw(image)
+    if name in HOLES:
+        inner, moved = HOLES[name]
+        pen.ellipse(circle(centre, radius), fill=colour)
+        pen.ellipse(circle(centre + moved * radius * direction(turn), inner * radius), fill=ground)
+    else:
+        pen.polygon(corners(name, centre, radius, turn).ravel().tolist(), fill=colour)
     return with_noise(image.resize((SIDE, SIDE), Image.Resampling.BOX), NOISE, generator)
 
 
-def draw_shape(
-    pen: ImageDraw.ImageDraw,
-    name: str,
-    centre: np.ndarray,
-    radius: float,
-    turn: float,
-    colours: tuple[tuple[int, int, int], tuple[int, int, int]],
-) -> None:
-    """Draw a shape; colours are those of the ground and of the shape."""
-    ground, colour = colours
-    if name in POLYGONS:
-        pen.polygon(corners(centre, np.full(POLYGONS[name], radius), turn), fill=colour)
-    elif name == "star":
-        pen.polygon(corners(centre, np.tile([radius, 0.4 * radius], 5), turn), fill=colour)
-    elif name == "cross":
-        pen.polygon(cross_corners(centre, radius, turn), fill=colour)
-    else:
-        pen.ellipse(circle(centre, radius), fill=colour)
-        inner = centre
-        share = 0.55
-        if name == "crescent":
-            inner = centre + 0.45 * radius * np.array([math.cos(turn), math.sin(turn)])
-            share = 0.8
-        pen.ellipse(circle(inner, share * radius), fill=ground)
-
-
-def corners(centre: np.ndarray, radii: np.ndarray, turn: float) -> list[tuple[float, float]]:
-    """Return points at equal angles around a centre, at these distances."""
-    angle = turn + 2 * math.pi * np.arange(len(radii)) / len(radii)
-    x = centre[0] + radii * np.cos(angle)
-    y = centre[1] + radii * np.sin(angle)
-    return [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
-
-
-def cross_corners(centre: np.ndarray, radius: float, turn: float) -> list[tuple[float, float]]:
-    """Return the twelve corners of a cross."""
-    thin = 0.32 * radius
-    arm = np.array([[thin, radius], [thin, thin], [radius, thin]])
-    points = []
+def corners(name: str, centre: np.ndarray, radius: float, turn: float) -> np.ndarray:
+    """Return the corners of a shape, (n, 2)."""
+    if name in RADII:
+        radii = radius * np.array(RADII[name])
+        angle = turn + 2 * np.pi * np.arange(len(radii)) / len(radii)
+        points: np.ndarray = centre + radii[:, None] * direction(angle)
+        return points
+    arms = []
     for quarter in range(4):
-        angle = turn - quarter * math.pi / 2
-        turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        points += [(float(x), float(y)) for x, y in centre + arm @ turned.T]
-    return points
+        cos, sin = direction(turn - quarter * np.pi / 2)
+        arms.append(centre + radius * ARM @ np.array([[cos, sin], [-sin, cos]]))
+    return np.concatenate(arms)
 
 
-def circle(centre: np.ndarray, radius: float) -> tuple[float, float, float, float]:
+def direction(angle: float | np.ndarray) -> np.ndarray:
+    """Return the vector of length 1 at an angle, (..., 2)."""
+    return np.stack([np.cos(angle), np.sin(angle)], -1)
+
+
+def circle(centre: np.ndarray, radius: float) -> list[float]:
     """Return the box around a circle."""
-    return (
-        float(centre[0] - radius),
-        float(centre[1] - radius),
-        float(centre[0] + radius),
-        float(centre[1] + radius),
-    )
+    return [*(centre - radius), *(centre + radius)]
