@@ -53,7 +53,7 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
         partition(settings, data.folder)
     if not again and (earlier := equal_run(settings)) is not None:
         return use_again(earlier).to_json()
-    with claimed_run(settings, resume=resume) as folder:
+    with claimed_run(settings, resume=resume, data=data.digest) as folder:
         with closing_warnings(folder):
             result = drive_as_task_runs(folder)
         result_artifacts(folder)
