@@ -60,16 +60,20 @@ def test_new_files_of_a_site_are_taken_in_and_both_models_judged_there(
         for number, image in enumerate(samples("image", 30, 7)[0]):
             Image.fromarray(image[0]).save(sites.folder / "north" / "new" / "secret-ward-1-0" / f"{number}.png")
         (sites.folder / "north" / "new" / "secret-ward-1-0" / "broken.png").write_text("none")
-        new, challenger, decision = night(sites, champion)
-        assert new == 30
+        arrived, challenger, decision = night(sites, champion)
+        assert arrived == 30
         assert decision.why.endswith("means of 2 sites"), "the third holds out fewer samples than its least group"
         assert take_in(SETTINGS, NightSettings()).digest == challenger.lineage().data.digest, "nothing is new"
         sets = [own_folder(sites.folder / site / "data" / "store", SETTINGS.data.name) for site in ("east", "north")]
         held_out = [held_out_samples(open_prepared(folder)) for folder in sets]
-        for run, judged in ((challenger, decision.challenger), (champion, decision.champion)):
-            scores = [judge(run, part)[0].scores["neighbours"] for part in held_out]
-            mean = np.average(scores, weights=[len(part.x) for part in held_out])
-            assert vars(judged)["scores"]["neighbours"] == pytest.approx(mean)
+        weights = np.array([len(part.x) for part in held_out])
+        models = [[judge(run, part)[1] for part in held_out] for run in (challenger, champion)]
+        means = [np.average([model.score("neighbours") for model in of_run], weights=weights) for of_run in models]
+        judged = (decision.challenger, decision.champion)
+        assert [vars(scored)["scores"]["neighbours"] for scored in judged] == pytest.approx(means)
+        lengths = [np.ptp(new.interval("neighbours", old, SETTINGS.seed)) for new, old in zip(*models, strict=True)]
+        ends = np.array([decision.low, decision.high], dtype=float)
+        assert np.ptp(ends) == pytest.approx(np.linalg.norm(lengths * weights) / weights.sum())
         with pytest.raises(JudgingError, match="needs labels"):
             compare_at_sites(challenger, champion, "acc", 0.0, sites.pool.call)
 
