@@ -13,8 +13,11 @@ from prefect import flow, get_run_logger  # noqa: E402 (its environment comes fi
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.workers.worker_processes import start_fork_server  # noqa: E402
-from shoal.lifecycle.claim import claimed_run  # noqa: E402
-from shoal.lifecycle.equal_run import USED_AGAIN, equal_run  # noqa: E402
+from shoal.lifecycle.claim import (  # noqa: E402
+    USED_AGAIN,
+    claimed_run,
+    equal_run,
+)
 from shoal.review.results.result import RunResult, run_result  # noqa: E402
 from shoal.tasks.partition import partition  # noqa: E402
 from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402

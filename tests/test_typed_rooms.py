@@ -60,7 +60,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "data.sets.built_in.Loaded.extra",
         "data.sets.elsewhere.SiteSet.shared",
         "data.sets.prepared.Manifest.extra",
-        "data.intake.table_origin.known_tables",
+        "data.intake.client_table.known_tables",
         "data.partition.table.Partition.settings",
     ),
 }

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, short_text, shown
+from shoal.core.errors import DataError, first_of, short_text, shown
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.lazy_array import blocks
-from shoal.data.sets.wording import first_of
 
 PARQUET = (".parquet", ".pq")
 """Suffixes of files that hold a table, or arrays in a column of lists."""
@@ -105,14 +104,14 @@ def open_array_file(
                 "--features of `shoal data add`"
             )
         x = contents.arrays[name]()
-        _check_vectors(x, f"{path}: {name}" if name else str(path))
+        _check_vectors(x, f"{path}: {name}".removesuffix(": "))
         if label_column and label_column not in contents.columns:
             raise DataError(f"{path} has no labels {label_column!r}; it has {_listed(contents.columns)}")
         clients = _names(contents, client_column, len(x), path)
         labels = _names(contents, label_column or contents.labels, len(x), path)
     used = {name, *(column.name for column in (clients, labels) if column is not None)}
-    features = contents.features if name == contents.vectors else ()
-    return VectorFile(path, x, clients, labels, features, tuple(sorted({*contents.arrays, *contents.columns} - used)))
+    others = sorted({*contents.arrays, *contents.columns} - used)
+    return VectorFile(path, x, clients, labels, contents.features if name == contents.vectors else (), tuple(others))
 
 
 def read_clients(path: Path, client_column: str, label_column: str | None) -> tuple[pd.Series, pd.Series | None]:
@@ -125,10 +124,11 @@ def read_clients(path: Path, client_column: str, label_column: str | None) -> tu
     Raises:
         DataError: the table is unreadable, or lacks a column.
     """
-    table = read_table(path, [client_column, *([label_column] if label_column else [])])
+    table = read_table(path, list(filter(None, (client_column, label_column))))
     clients = table[find_column(table, client_column, path, "--client-column")]
-    labels = table[find_column(table, label_column, path, "--label-column")] if label_column else None
-    return clients, labels
+    if not label_column:
+        return clients, None
+    return clients, table[find_column(table, label_column, path, "--label-column")]
 
 
 def vectors_of(files: Sequence[VectorFile], scratch: Path, intake: Intake) -> np.ndarray:
@@ -230,29 +230,25 @@ def _open_npz(path: Path) -> _Contents:
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
     tables = [name for name, array in arrays.items() if array.ndim == 2]
-    default = tables[0] if "x" not in arrays and len(tables) == 1 else "x"
     readers = {name: partial(arrays.__getitem__, name) for name in arrays}
-    return _Contents(readers, readers, default, "label")
+    return _Contents(readers, readers, tables[0] if "x" not in arrays and len(tables) == 1 else "x", "label")
 
 
 def _list_columns(schema: Any) -> list[str]:
     """Return the columns of lists of numbers."""
     from pyarrow import types
 
-    def is_vector(kind: Any) -> bool:
-        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-            return False
-        return bool(types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
-
-    return [field.name for field in schema if is_vector(field.type)]
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    fields = [field for field in schema if any(is_list(field.type) for is_list in lists)]
+    numbers = (types.is_floating, types.is_integer)
+    return [field.name for field in fields if any(is_number(field.type.value_type) for is_number in numbers)]
 
 
 def _open_parquet(path: Path) -> _Contents:
     import pyarrow.parquet
 
     def column(name: str) -> np.ndarray:
-        values: np.ndarray = pyarrow.parquet.read_table(path, columns=[name]).to_pandas()[name].to_numpy()
-        return values
+        return np.asarray(pyarrow.parquet.read_table(path, columns=[name])[name].to_pandas())
 
     schema = pyarrow.parquet.read_schema(path)
     lists = _list_columns(schema)
@@ -298,8 +294,9 @@ def _hdf5_values(item: Any) -> np.ndarray:
 
     if isinstance(item, h5py.Group):
         return np.asarray(pd.Categorical.from_codes(item["codes"][:], _hdf5_values(item["categories"])))
-    values: np.ndarray = item[:] if h5py.check_string_dtype(item.dtype) is None else item.asstr()[:]
-    return values
+    if h5py.check_string_dtype(item.dtype) is not None:
+        item = item.asstr()
+    return np.asarray(item[:])
 
 
 def _matrix(item: Any) -> Any:

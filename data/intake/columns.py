@@ -12,22 +12,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.core.errors import DataError, shown
+from shoal.core.errors import DataError, first_of, shown
 from shoal.data.intake.options import MAX_CATEGORIES
 from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.wording import first_of
 
 NAMED_LIKE = {
-    "a label": {
-        *("label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"),
-        *("ground truth", "true label", "class label", "species", "diagnosis", "outcome"),
-    },
-    "an identifier": {"id", "ids", "uuid", "guid", "index", "idx", "row number", "rownum"},
-    "a fold or a split": {"fold", "folds", "split", "splits", "subset", "partition"},
-    "a date or a time": {"date", "dates", "datetime", "timestamp", "timestamps", "time"},
+    "a label": "label labels class classes target targets y cluster clusters groundtruth ground_truth true_label "
+    "class_label species diagnosis outcome",
+    "an identifier": "id ids uuid guid index idx row_number rownum",
+    "a fold or a split": "fold folds split splits subset partition",
+    "a date or a time": "date dates datetime timestamp timestamps time",
 }
-"""Names of columns, as words in small letters, by what they are named like."""
+"""Names of columns in small letters, by what they are named like."""
 LAST_WORDS = {
     "id": "an identifier",
     "ids": "an identifier",
@@ -90,7 +87,7 @@ def feature_columns(
     for column, reason in reasons.items():
         if reason:
             notes.leave_out(f"column {reason}", column)
-        elif named is None and not known and pd.api.types.is_integer_dtype(table[column]) and table[column].is_unique:
+        elif named is None and not known and table[column].dtype.kind in "iu" and table[column].is_unique:
             notes.note("column with another whole number in every row, taken as a measurement", column)
     notes.take("columns", len(taken))
     return taken
@@ -103,18 +100,18 @@ def why_no_measurement(table: pd.DataFrame, column: str, max_categories: int = M
         return "without any value"
     if reason := _by_name(column, values, table):
         return reason
-    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
+    if values.dtype.kind in "mM":
         return "of dates or times"
     texts = category_values(values)
     if texts is None:
-        numeric = pd.api.types.is_numeric_dtype(values)
-        constant = numeric and values.nunique(dropna=False) == 1
-        return CONSTANT if constant and len(values) >= MIN_ROWS else ""
-    if 1 < len(values) == len(texts):
-        return "with another text in every row"
-    if len(texts) > max_categories:
-        return f"of text with more than {max_categories} different values (--max-categories)"
-    return CONSTANT if len(texts) == 1 and len(values) >= MIN_ROWS else ""
+        constant = pd.api.types.is_numeric_dtype(values) and values.nunique(dropna=False) == 1
+    else:
+        if 1 < len(values) == len(texts):
+            return "with another text in every row"
+        if len(texts) > max_categories:
+            return f"of text with more than {max_categories} different values (--max-categories)"
+        constant = len(texts) == 1
+    return CONSTANT if constant and len(values) >= MIN_ROWS else ""
 
 
 def category_values(values: pd.Series) -> list[str] | None:
@@ -141,10 +138,10 @@ def words(name: str) -> list[str]:
 
 def _by_name(column: str, values: pd.Series, table: pd.DataFrame) -> str:
     parts = words(column)
-    text = " ".join(parts)
-    if text == "y" and "x" in table.columns and pd.api.types.is_float_dtype(values):
+    text = "_".join(parts)
+    if text == "y" and "x" in table.columns and values.dtype.kind == "f":
         return ""  # a coordinate
-    kind = next((kind for kind, names in NAMED_LIKE.items() if text in names), "")
+    kind = next((kind for kind, names in NAMED_LIKE.items() if text in names.split()), "")
     if parts and not kind:
         kind = "an identifier" if parts[0] == "unnamed" else LAST_WORDS.get(parts[-1], "")
     return f"named like {kind}" if kind else ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from shoal.core.errors import DataError
 from shoal.core.records import record_from_json
+from shoal.data.intake.client_table import ROLES, TableRoles, known_tables
 from shoal.data.intake.folder_files import files_below
 from shoal.data.intake.images import Rejected, note_left_out
 from shoal.data.intake.options import AddOptions
@@ -20,7 +21,6 @@ from shoal.data.intake.own_rows import read_rows
 from shoal.data.intake.own_store import Arrivals, Batch, NothingNew
 from shoal.data.intake.own_windows import read_windows, refuse_overlap
 from shoal.data.intake.table_coding import CODING
-from shoal.data.intake.table_origin import ROLES, TableRoles, known_tables
 from shoal.data.intake.tables import SUFFIXES
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.sets.by_client import file_sha256
@@ -39,10 +39,10 @@ def tables_in(folder: Path, intake: Intake) -> list[Path]:
     """Return the tables that lie directly in a folder, by name; other files are left out."""
     tables = []
     for name in files_below(folder, intake):
-        if "/" in name or not name.lower().endswith(SUFFIXES):
-            intake.leave_out(NO_TABLE, name)
-        else:
+        if "/" not in name and name.lower().endswith(SUFFIXES):
             tables.append(folder / name)
+        else:
+            intake.leave_out(NO_TABLE, name)
     return tables
 
 
@@ -64,7 +64,7 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
     if WINDOWS in onto.manifest.extra:
         read = read_windows
         refuse_overlap(window_rule(onto.manifest), test)
-    rejected: list[Rejected] = []
+    rejected = []
     batches: list[Batch] = []
     grown = onto
     known = known_tables(onto.manifest.extra)

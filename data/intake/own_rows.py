@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, shown
+from shoal.core.errors import DataError, first_of, shown
 from shoal.core.records import record_to_json
-from shoal.data.intake.client_table import read_client_table
+from shoal.data.intake.client_table import read_client_table, table_origin
 from shoal.data.intake.columns import feature_columns
 from shoal.data.intake.names import in_order
 from shoal.data.intake.options import AddOptions
@@ -26,10 +25,8 @@ from shoal.data.intake.table_coding import (
     kind_of_columns,
     with_fills,
 )
-from shoal.data.intake.table_origin import table_origin
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
 
 LEFT_OUT = "columns_left_out"
 """Entry of a manifest's `extra` with the columns that are not features of the set."""
@@ -51,12 +48,16 @@ def read_rows(path: Path, onto: Prepared | None, options: AddOptions, intake: In
     coding = _coding(table.columns, path, onto, options, intake)
     x, kept = encode(table.columns, coding, path, intake)
     client = table.client[kept]
-    bare = in_order(set(table.client) - set(client))
-    if bare:
+    if bare := in_order(set(table.client) - set(client)):
         raise DataError(f"{path}: every row of these clients has a missing value: {_some(bare)}: give --missing mean")
     extra = table_origin(path, onto, table.client_column, table.label_column)
     if onto is None:
-        extra |= _extra(table.columns, coding, kind_of_columns(coding, x))
+        extra |= {
+            "features": coding.features(),
+            CODING: record_to_json(coding),
+            COLUMNS: kind_of_columns(coding, x),
+            LEFT_OUT: [str(column) for column in table.columns if column not in coding.columns],
+        }
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
     intake.see("rows", len(kept))
@@ -74,14 +75,6 @@ def read_rows(path: Path, onto: Prepared | None, options: AddOptions, intake: In
         extra=extra,
         intake=intake,
     )
-
-
-def _extra(table: pd.DataFrame, coding: TableCoding, kind: str) -> dict[str, Any]:
-    """Return the further entries of the manifest of a new set."""
-    extra = {"features": coding.features(), CODING: record_to_json(coding), COLUMNS: kind}
-    if len(table.columns) > len(coding.columns):
-        extra[LEFT_OUT] = [str(column) for column in table.columns if column not in coding.columns]
-    return extra
 
 
 def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -> None:
@@ -129,9 +122,9 @@ def _coding_of_set(table: pd.DataFrame, path: Path, onto: Prepared, options: Add
             intake.see("columns")
             intake.leave_out("column that the set does not have", column)
     taken = feature_columns(table, path, named=options.features, known=known, intake=intake)
-    lacking = sorted(set(known) - set(taken))
-    more = sorted(set(taken) - set(known))
-    faults = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"also has {_some(more)}"] * bool(more)
+    lacking = set(known) - set(taken)
+    more = set(taken) - set(known)
+    faults = [f"{word} {_some(sorted(names))}" for word, names in (("lacks", lacking), ("also has", more)) if names]
     if faults:
         raise DataError(
             f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it {', and '.join(faults)}"

@@ -11,19 +11,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, first_of
 from shoal.data.intake.array_files import VectorFile, is_array_file, open_array_file, read_clients, vectors_of
-from shoal.data.intake.client_table import client_names, label_names
+from shoal.data.intake.client_table import client_names, file_origin, label_names
 from shoal.data.intake.folder_files import client_folders, files_below
-from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
+from shoal.data.intake.images import SUFFIXES as IMAGE_SUFFIXES
 from shoal.data.intake.names import in_order
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows
 from shoal.data.intake.own_store import Batch
-from shoal.data.intake.table_origin import file_origin
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
 
 
 def holds_vectors(path: Path) -> bool:
@@ -31,9 +29,7 @@ def holds_vectors(path: Path) -> bool:
     if not path.is_dir():
         return is_array_file(path)
     files = [path / name for name in files_below(path, Intake())]
-    if any(file.suffix.lower() in IMAGE_SUFFIXES for file in files):
-        return False
-    return any(map(is_array_file, files))
+    return IMAGE_SUFFIXES.isdisjoint(file.suffix.lower() for file in files) and any(map(is_array_file, files))
 
 
 def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
@@ -60,12 +56,12 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
     else:
         opened = {path.name: _file(path, vectors, options, intake)}
     files = list(opened.values())
+    width = files[0].x.shape[1]
     for file in files:
-        width = file.x.shape[1]
-        first = files[0].x.shape[1]
-        if width != first:
+        if file.x.shape[1] != width:
             raise DataError(
-                f"{file.path} has vectors of {width} numbers, and {files[0].path} of {first}: expected one width"
+                f"{file.path} has vectors of {file.x.shape[1]} numbers, and {files[0].path} of {width}: expected one "
+                "width"
             )
         for other in file.others:
             intake.leave_out(
@@ -82,7 +78,7 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
     intake.see("rows", len(x))
     intake.take("rows", len(x))
     if onto is None:
-        origin["features"] = list(files[0].columns or map(str, range(files[0].x.shape[1])))
+        origin["features"] = list(files[0].columns or map(str, range(width)))
     return Batch(
         "vector",
         x,
@@ -148,12 +144,11 @@ def _folder(folder: Path, vectors: str | None, options: AddOptions, notes: Intak
 
 
 def _labels(files: list[VectorFile], path: Path, onto: Prepared | None, notes: Intake) -> list[str] | None:
-    without = [file for file in files if file.labels is None]
-    if len(without) == len(files):
-        return None
-    if without:
-        raise DataError(f"{without[0].path} has no labels, and other files of {path} have some: expected all or none")
     columns = [file.labels for file in files if file.labels is not None]
+    if not columns:
+        return None
+    for file in files:
+        if file.labels is None:
+            raise DataError(f"{file.path} has no labels, and other files of {path} have some: expected all or none")
     column = pd.concat(columns, ignore_index=True).rename(columns[0].name)
-    labels: list[str] = label_names(column, path, onto, notes).tolist()
-    return labels
+    return list(label_names(column, path, onto, notes).tolist())

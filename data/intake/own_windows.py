@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
-from shoal.data.intake.client_table import ClientTable, read_client_table
+from shoal.data.intake.client_table import ClientTable, read_client_table, table_origin
 from shoal.data.intake.columns import category_values, feature_columns
 from shoal.data.intake.names import in_order, names_of
 from shoal.data.intake.options import AddOptions, WindowOptions
 from shoal.data.intake.own_store import Batch, NothingNew, known_files
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
-from shoal.data.intake.table_origin import table_origin
 from shoal.data.intake.tables import find_column, numbers_of
-from shoal.data.intake.times import Times, times_of
 from shoal.data.intake.windows import (
     LONGER,
     MIXED,
     SHORTER,
     WINDOWS,
     Series,
+    Times,
     WindowRule,
     Windows,
     cut,
     make_rule,
     split_series,
+    times_of,
     window_rule,
 )
 from shoal.data.sets.intake_notes import Intake
@@ -75,7 +74,9 @@ def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake:
     extra = table_origin(path, onto, rows.client_column, rows.label_column)
     extra[WINDOWS] = record_to_json(rule)
     if onto is None:
-        extra |= _new_extra(rule)
+        extra["features"] = list(rule.channels)
+        if len(rule.channels) > 1:
+            extra[COLUMNS] = MEASUREMENTS
     return Batch(
         "series",
         windows.x[kept],
@@ -99,14 +100,6 @@ def _windows_asked(options: AddOptions, rule: WindowRule | None) -> WindowOption
     if options.cuts_windows:
         raise DataError("the set knows how its windows are cut: leave --window out with --append")
     return WindowOptions(time_column=rule.time, series_column=rule.series)
-
-
-def _new_extra(rule: WindowRule) -> dict[str, Any]:
-    """Return the entries of the manifest of a new set about its columns."""
-    extra: dict[str, Any] = {"features": list(rule.channels)}
-    if len(rule.channels) > 1:
-        extra[COLUMNS] = MEASUREMENTS
-    return extra
 
 
 def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:

@@ -6,21 +6,21 @@ The coding belongs to the set, so that rows that are appended or predicted later
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, shown
+from shoal.core.errors import DataError, first_of, shown
 from shoal.core.records import record_from_json
 from shoal.data.intake.columns import category_values
 from shoal.data.intake.spelling import note_spellings, tidy
 from shoal.data.intake.tables import MAX_PROBLEMS, numbers_of, some_rows
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Manifest
-from shoal.data.sets.wording import first_of
 
 CODING = "coding"
 """Entry of a manifest's `extra` with the coding of the set's columns."""
@@ -53,10 +53,7 @@ class TableCoding:
 
     def features(self) -> list[str]:
         """Return the names of the features."""
-        names: list[str] = []
-        for column in self.columns:
-            names += self.features_of(column)
-        return names
+        return [name for column in self.columns for name in self.features_of(column)]
 
     def features_of(self, column: str) -> list[str]:
         """Return the names of the features of one column."""
@@ -86,7 +83,7 @@ def find_coding(table: pd.DataFrame, path: Path, missing: str, max_categories: i
     Raises:
         DataError: a column of text that was named has too many values, or features would share a name.
     """
-    categories: dict[str, tuple[str, ...]] = {}
+    categories = {}
     for column in map(str, table.columns):
         values = category_values(table[column])
         if values is None:
@@ -97,11 +94,10 @@ def find_coding(table: pd.DataFrame, path: Path, missing: str, max_categories: i
                 "columns: leave it out of --features, or raise --max-categories"
             )
         categories[column] = tuple(values)
-        kinds = "1 value" if len(values) == 1 else f"{len(values)} values"
-        intake.adapt("column of text as a column of 0 and 1 for each value", column, f"{kinds}: {first_of(values)}")
+        shown_values = f"{_values(len(values))}: {first_of(values)}"
+        intake.adapt("column of text as a column of 0 and 1 for each value", column, shown_values)
     coding = TableCoding(tuple(map(str, table.columns)), categories, missing)
-    names = coding.features()
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    twice = sorted(name for name, count in Counter(coding.features()).items() if count > 1)
     if twice:
         raise DataError(f"{path}: these features would have one name: {first_of(twice)}: rename one column of each")
     return coding
@@ -111,12 +107,11 @@ def with_fills(coding: TableCoding, table: pd.DataFrame, path: Path) -> TableCod
     """Return a coding with the mean of each feature over the rows that have a value, where they fill missing values."""
     if coding.missing != "mean":
         return coding
-    parts = _coded(table, coding, path, Intake())
     fills: dict[str, float] = {}
-    for column, x in parts.items():
+    for column, x in _coded(table, coding, path, Intake()).items():
         means = x[~missing_rows(table[column])].astype(np.float64).mean(0)
-        fills |= dict(zip(coding.features_of(column), means.tolist(), strict=True))
-    return TableCoding(coding.columns, coding.categories, coding.missing, fills)
+        fills |= zip(coding.features_of(column), means.tolist(), strict=True)
+    return replace(coding, fills=fills)
 
 
 def encode(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake) -> tuple[np.ndarray, np.ndarray]:
@@ -156,18 +151,17 @@ def encode(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
 
 def missing_rows(values: pd.Series) -> np.ndarray:
     """Return which rows have no value, bool (rows,); a text of spaces is no value."""
-    missing = values.isna().to_numpy(copy=True)
+    missing = values.isna()
     if not pd.api.types.is_numeric_dtype(values) and not isinstance(values.dtype, pd.CategoricalDtype):
         missing |= np.array([isinstance(value, str) and not tidy(value) for value in values], dtype=bool)
-    result: np.ndarray = missing
-    return result
+    return np.asarray(missing, dtype=bool)
 
 
 def _coded(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake) -> dict[str, np.ndarray]:
     """Return the features of each column, float32 (rows, features of the column); missing values are 0."""
-    parts: dict[str, np.ndarray] = {}
-    problems: list[str] = []
-    lacking: list[str] = []
+    parts = {}
+    problems = []
+    lacking = []
     for column in coding.columns:
         missing = missing_rows(table[column])
         rows = np.flatnonzero(missing)
@@ -235,6 +229,5 @@ def kind_of_columns(coding: TableCoding, x: np.ndarray) -> str:
         return MEASUREMENTS
     spread = x.std(axis=0, dtype=np.float64)
     spread = spread[spread > 0]
-    if len(spread) and spread.max() > MAX_SCALES * np.median(spread):
-        return MEASUREMENTS
-    return EMBEDDING
+    alike = not len(spread) or spread.max() <= MAX_SCALES * np.median(spread)
+    return EMBEDDING if alike else MEASUREMENTS

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, short_text, shown
+from shoal.core.errors import DataError, first_of, short_text, shown
 from shoal.data.intake.spelling import note_spellings, refuse_alike, tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.readers import gunzip
-from shoal.data.sets.wording import first_of
 
 MAX_VALUES = 1 << 30
 """Largest number of values of a Parquet table, 8 GB in pandas. The header of a small file may announce any number."""
@@ -192,13 +191,7 @@ def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray
     Raises:
         DataError: the fault of the values, without the column's name.
     """
-    # Dates and complex numbers convert without an error, but are not measurements.
-    kinds = (
-        pd.api.types.is_datetime64_any_dtype,
-        pd.api.types.is_timedelta64_dtype,
-        pd.api.types.is_complex_dtype,
-    )
-    if any(kind(values) for kind in kinds):
+    if values.dtype.kind in "mMc":  # dates and complex numbers convert without an error, but are not measurements
         raise DataError(f"{values.dtype} is not a number")
     try:
         numeric = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
@@ -215,16 +208,14 @@ def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray
         intake.adapt("column of true and false as 1 and 0", name)
     spread = float(numeric[present].std()) if present.any() else 0.0
     lost = float(np.abs(numeric - x).max(initial=0.0)) / spread if spread else 0.0
-    whole = pd.api.types.is_integer_dtype(values)
-    if lost > MAX_LOSS or (whole and np.abs(numeric).max(initial=0.0) >= MAX_WHOLE):
+    if lost > MAX_LOSS or (values.dtype.kind in "iu" and np.abs(numeric).max(initial=0.0) >= MAX_WHOLE):
         raise DataError(
             f"float32 cannot tell its values apart (those around {values[present].iloc[0]} differ by too little): "
             "subtract a number from all of them, or leave the column out if it is an identifier or a time"
         )
     if lost > NOTED_LOSS:
         intake.adapt("column rounded to float32", name, f"by up to {lost:.1%} of its standard deviation")
-    result: np.ndarray = x
-    return result
+    return x
 
 
 def _why_not_finite(values: pd.Series, numeric: np.ndarray, bad: np.ndarray) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import DataError, PartitionError
+from shoal.core.errors import DataError, PartitionError, first_of
 from shoal.core.streams import Streams
 from shoal.data.partition import deal
 from shoal.data.partition.schemes import (
@@ -22,7 +22,6 @@ from shoal.data.partition.schemes import (
 from shoal.data.partition.table import Partition
 from shoal.data.partition.transform import client_groups, group_transformations, numbered
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
 
 MIN_TRAIN_SAMPLES = 2
 """Smallest number of training samples of a client: a single one has no contrast and no variance."""

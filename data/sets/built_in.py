@@ -12,12 +12,13 @@ import numpy as np
 
 from shoal.core.errors import DataError
 from shoal.core.streams import stream_seed
-from shoal.data.sets import files, readers, synthetic
+from shoal.data.sets import readers, sources, synthetic
 from shoal.data.sets.prepared import Kind
 from shoal.data.sets.sources import DOWNLOAD_ERRORS, Layout, Raw, find, missing, not_found
 from shoal.data.sets.text import build_vocabulary, encode, tokenise
 
-Arrays = dict[str, np.ndarray | None]
+Parts = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Samples and their labels, by part (train and test)."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The result of a set's function: arrays in their prepared form (see data/sets/prepared.py), and their source."""
+    """The result of a set's function: parts in their prepared form (see data/sets/prepared.py), and their source."""
 
-    arrays: Arrays
+    parts: Parts
     source: str
     class_names: tuple[str, ...] = ()
     subset: str = ""
@@ -64,13 +65,10 @@ def load_digits(request: Request) -> Loaded:
     images = np.round(bunch.images * 255 / 16).astype(np.uint8)[:, None]
     labels = bunch.target.astype(np.int64)
     seed = stream_seed(0, "digits split") % 2**32  # scikit-learn takes 32-bit seeds only
-    parts = train_test_split(np.arange(len(labels)), test_size=360, stratify=labels, random_state=seed)
-    arrays: Arrays = {}
-    for part, rows in zip(("train", "test"), parts, strict=True):
-        rows = np.sort(rows)
-        arrays[f"{part}_x"] = images[rows]
-        arrays[f"{part}_y"] = labels[rows]
-    return Loaded(arrays, "scikit-learn, load_digits", tuple(map(str, range(10))))
+    split = train_test_split(np.arange(len(labels)), test_size=360, stratify=labels, random_state=seed)
+    train, test = map(np.sort, split)
+    parts = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
+    return Loaded(parts, "scikit-learn, load_digits", tuple(map(str, range(10))))
 
 
 def shrink(images: np.ndarray, factor: int) -> np.ndarray:
@@ -83,8 +81,7 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
     if height % factor or width % factor:
         raise DataError(f"option 'shrink' is {factor}, which does not divide images of {height} x {width}")
     blocks = images.reshape(n, channels, height // factor, factor, width // factor, factor)
-    result: np.ndarray = np.round(blocks.mean((3, 5))).astype(np.uint8)
-    return result
+    return np.asarray(np.round(blocks.mean((3, 5))), np.uint8)
 
 
 def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, class_names: tuple[str, ...]) -> Loaded:
@@ -93,8 +90,8 @@ def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, c
     Raises:
         DataError: files that do not match, or a divisor that does not divide the sides.
     """
-    raw = find(name, (layout,), partial(files.download_torchvision, torchvision), request.mirror, request.raw)
-    arrays: Arrays = {}
+    raw = find(name, (layout,), partial(sources.download_torchvision, torchvision), request.mirror, request.raw)
+    parts = {}
     train_x, train_y, test_x, test_y = (readers.read_idx(readers.unpack(raw.read(path), path), path) for path in layout)
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.ndim != 3 or y.shape != x.shape[:1]:
@@ -102,23 +99,19 @@ def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, c
         x = x[:, None]
         if request.options["shrink"] > 1:
             x = shrink(x, request.options["shrink"])
-        arrays[f"{part}_x"] = x
-        arrays[f"{part}_y"] = y.astype(np.int64)
-    return Loaded(arrays, _source(layout), class_names)
+        parts[part] = (x, y.astype(np.int64))
+    return Loaded(parts, _source(layout), class_names)
 
 
 def load_cifar10(request: Request) -> Loaded:
     """Load CIFAR-10 from the binary version in the mirror, else with torchvision: the arrays are the same."""
     mirror = request.mirror
-    if mirror is None or missing(mirror, files.CIFAR10):
+    if mirror is None or missing(mirror, sources.CIFAR10):
         return load_with_torchvision(request, "CIFAR10")
-    raw = Raw(mirror, files.CIFAR10)
-    batches = [readers.read_cifar_records(raw.read(path), path) for path in files.CIFAR10]
-    arrays: Arrays = {}
-    for part, chosen in (("train", batches[:-1]), ("test", batches[-1:])):
-        arrays[f"{part}_x"] = np.concatenate([x for x, _ in chosen])
-        arrays[f"{part}_y"] = np.concatenate([y for _, y in chosen])
-    return Loaded(arrays, _source(files.CIFAR10), _CIFAR10_NAMES)
+    raw = Raw(mirror, sources.CIFAR10)
+    batches = [readers.read_cifar_records(raw.read(path), path) for path in sources.CIFAR10]
+    x, y = map(np.concatenate, zip(*batches[:-1], strict=True))
+    return Loaded({"train": (x, y), "test": batches[-1]}, _source(sources.CIFAR10), _CIFAR10_NAMES)
 
 
 def load_with_torchvision(request: Request, name: str) -> Loaded:
@@ -133,70 +126,43 @@ def load_with_torchvision(request: Request, name: str) -> Loaded:
     root = request.raw
     if request.mirror is not None and (request.mirror / kind.base_folder).is_dir():
         root = request.mirror
-    arrays: Arrays = {}
+    parts = {}
     try:
         for part in ("train", "test"):
             loaded = kind(root, train=part == "train", download=root == request.raw)
-            arrays[f"{part}_x"] = np.ascontiguousarray(loaded.data.transpose(0, 3, 1, 2))
-            arrays[f"{part}_y"] = np.asarray(loaded.targets, dtype=np.int64)
+            x = np.ascontiguousarray(loaded.data.transpose(0, 3, 1, 2))
+            parts[part] = (x, np.asarray(loaded.targets, dtype=np.int64))
     except DOWNLOAD_ERRORS as error:
         raise not_found(name, [str(root)], error, Path(kind.base_folder)) from error
-    return Loaded(arrays, f"{kind.base_folder}, checksums verified", tuple(loaded.classes))
+    return Loaded(parts, f"{kind.base_folder}, checksums verified", tuple(loaded.classes))
 
 
 def load_ag_news(request: Request) -> Loaded:
     """Load AG News as token numbers; the vocabulary comes from the training part only."""
-    layouts = (files.AG_NEWS, files.AG_NEWS_SUBSET)
-    raw = find("ag-news", layouts, files.download_ag_news, request.mirror, request.raw)
-    train_file, test_file = raw.layout
+    layouts = (sources.AG_NEWS, sources.AG_NEWS_SUBSET)
+    raw = find("ag-news", layouts, sources.download_ag_news, request.mirror, request.raw)
     options = request.options
-    documents: dict[str, list[list[str]]] = {}
-    arrays: Arrays = {}
-    for part, path in (("train", train_file), ("test", test_file)):
+    read = {}
+    for part, path in zip(("train", "test"), raw.layout, strict=True):
         texts, labels = readers.read_ag_news(readers.unpack(raw.read(path), path), path)
-        documents[part] = [tokenise(text) for text in texts]
-        arrays[f"{part}_y"] = labels
-    vocabulary = build_vocabulary(documents["train"], size=options["vocabulary"], frequency=options["frequency"])
-    for part, tokens in documents.items():
-        arrays[f"{part}_x"] = encode(tokens, vocabulary, options["length"])
+        read[part] = ([tokenise(text) for text in texts], labels)
+    documents = read["train"][0]
+    vocabulary = build_vocabulary(documents, size=options["vocabulary"], frequency=options["frequency"])
+    parts = {part: (encode(tokens, vocabulary, options["length"]), y) for part, (tokens, y) in read.items()}
     subset = ""
-    if raw.layout == files.AG_NEWS_SUBSET:
-        subset = f"{len(documents['train']):,} of {files.AG_NEWS_ROWS:,} training rows"
+    if raw.layout == sources.AG_NEWS_SUBSET:
+        subset = f"{len(documents):,} of {sources.AG_NEWS_ROWS:,} training rows"
     extra = {"vocabulary": list(vocabulary)}
-    return Loaded(arrays, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
+    return Loaded(parts, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
 
 
-def load_gaussian(request: Request) -> Loaded:
-    """Draw blobs of unit variance around distinct corners of a cube of side 5."""
-    o = request.options
-
-    def draw(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-        return synthetic.gaussian(o["clusters"], count, o["dimension"], o["seed"], part=part)
-
-    return _drawn(draw, o, "drawn: centres 5 * Bernoulli(0.5), unit variance")
-
-
-def load_subspace(request: Request) -> Loaded:
-    """Draw points of random linear subspaces."""
-    o = request.options
-
-    def draw(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-        return synthetic.subspace(o["clusters"], count, o["dimension"], o["rank"], o["seed"], part=part)
-
-    return _drawn(draw, o, "drawn: random orthonormal bases, N(0, 1) coefficients")
-
-
-def _drawn(
-    draw: Callable[[str, int], tuple[np.ndarray, np.ndarray]], options: Mapping[str, int], source: str
-) -> Loaded:
+def load_drawn(request: Request, *, draw: Callable[..., tuple[np.ndarray, np.ndarray]], source: str) -> Loaded:
     """Draw the training part, and the test part if it has any points."""
-    arrays: Arrays = {}
-    for part, count in (("train", options["samples"]), ("test", options["test"])):
-        if part == "train" or count:
-            x, y = draw(part, count)
-            arrays[f"{part}_x"] = x
-            arrays[f"{part}_y"] = y
-    return Loaded(arrays, source, tuple(f"cluster {k}" for k in range(options["clusters"])))
+    options = request.options
+    counts = {"train": options["samples"], "test": options["test"]}
+    about = {name: value for name, value in options.items() if name not in ("samples", "test")}
+    parts = {part: draw(samples=count, part=part, **about) for part, count in counts.items() if count}
+    return Loaded(parts, source, tuple(f"cluster {k}" for k in range(options["clusters"])))
 
 
 def _source(layout: Layout) -> str:
@@ -241,7 +207,7 @@ SETS: dict[str, DataSet] = {
                 load_idx,
                 name="mnist",
                 torchvision="MNIST",
-                layout=files.MNIST,
+                layout=sources.MNIST,
                 class_names=tuple(map(str, range(10))),
             ),
             _IMAGES,
@@ -255,7 +221,7 @@ SETS: dict[str, DataSet] = {
                 load_idx,
                 name="fashion-mnist",
                 torchvision="FashionMNIST",
-                layout=files.FASHION_MNIST,
+                layout=sources.FASHION_MNIST,
                 class_names=_CLOTHES,
             ),
             _IMAGES,
@@ -287,7 +253,7 @@ SETS: dict[str, DataSet] = {
             "vector",
             "none needed: drawn",
             "blobs of unit variance around distinct corners of a cube of side 5",
-            load_gaussian,
+            partial(load_drawn, draw=synthetic.gaussian, source="drawn: centres 5 * Bernoulli(0.5), unit variance"),
             _SYNTHETIC,
         ),
         DataSet(
@@ -295,7 +261,9 @@ SETS: dict[str, DataSet] = {
             "vector",
             "none needed: drawn",
             "points of random linear subspaces",
-            load_subspace,
+            partial(
+                load_drawn, draw=synthetic.subspace, source="drawn: random orthonormal bases, N(0, 1) coefficients"
+            ),
             {**_SYNTHETIC, "rank": 16},
         ),
     )

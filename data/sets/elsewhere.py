@@ -25,8 +25,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, shown
 from shoal.data.sets.by_client import FOLDER, OWNER, file_sha256
-from shoal.data.sets.prepared import Manifest, Prepared, new_set, write_manifest
-from shoal.data.sets.remedy import EMBEDDED, SITES
+from shoal.data.sets.prepared import EMBEDDED, SITES, Manifest, Prepared, new_set, write_manifest
 
 COLUMNS = "features"
 CODING = "coding"
@@ -70,16 +69,8 @@ def site_set(prepared: Prepared) -> SiteSet:
     for name, private in OF_ONE_SITE.items():
         if name in shared:
             shared[name] = {**shared[name], private: type(shared[name].get(private, ""))()}
-    return SiteSet(
-        about.kind,
-        about.shape,
-        about.classes,
-        about.class_names,
-        about.digest,
-        tuple(sizes["train"]),
-        tuple(sizes["test"]),
-        shared,
-    )
+    facts = (about.kind, about.shape, about.classes, about.class_names, about.digest)
+    return SiteSet(*facts, tuple(sizes["train"]), tuple(sizes["test"]), shared)
 
 
 def joined_manifest(name: str, sets: Mapping[str, SiteSet]) -> Manifest:
@@ -101,29 +92,30 @@ def joined_manifest(name: str, sets: Mapping[str, SiteSet]) -> Manifest:
                     f"the sites' sets {name!r} differ: {what} is {shown(there)} at site {other}, and {shown(here)} at "
                     f"site {names[0]}"
                 )
-    digests = {site: sets[site].digest for site in names}
-    measured = {}
-    if all(sets[site].spread is not None for site in names):
-        weights = [sum(sets[site].train) for site in names]
-        spread = float(np.average([sets[site].spread for site in names], weights=weights))
-        measured = {MEASURED: {"spread": spread, "counts": all(sets[site].counts for site in names)}}
+    told = {site: sets[site] for site in names}
+    digests = {site: about.digest for site, about in told.items()}
+    counts = {site: sum(about.train) for site, about in told.items()}
+    extra = {
+        **first.shared,
+        "clients": [client for site, about in told.items() for client in client_names(site, len(about.train))],
+        SITES: {site: {"digest": about.digest, "clients": len(about.train)} for site, about in told.items()},
+    }
+    spreads = [about.spread for about in told.values() if about.spread is not None]
+    if len(spreads) == len(told):
+        spread = float(np.average(spreads, weights=list(counts.values())))
+        extra[MEASURED] = {"spread": spread, "counts": all(about.counts for about in told.values())}
     return Manifest(
         name=name,
         kind=first.kind,  # type: ignore[arg-type]
         shape=first.shape,
         classes=first.classes,
-        train=sum(sum(sets[site].train) for site in names),
-        test=sum(sum(sets[site].test) for site in names),
+        train=sum(counts.values()),
+        test=sum(sum(about.test) for about in told.values()),
         source=f"sites {', '.join(names)}",
         licence="of each site",
         class_names=first.class_names,
         digest=hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
-        extra={
-            **first.shared,
-            **measured,
-            "clients": [client for site in names for client in client_names(site, len(sets[site].train))],
-            SITES: {site: {"digest": sets[site].digest, "clients": len(sets[site].train)} for site in names},
-        },
+        extra=extra,
     )
 
 
@@ -138,17 +130,13 @@ def compared(first: SiteSet, other: SiteSet) -> Iterator[tuple[str, Any, Any]]:
     """Yield what two sites must share: its name, and its value at each of them."""
     for what in ("kind", "shape", "classes"):
         yield what, getattr(first, what), getattr(other, what)
-    yield from in_order("class", first.class_names, other.class_names)
-    yield from in_order("column", first.shared.get(COLUMNS, ()), other.shared.get(COLUMNS, ()))
+    columns = [about.shared.get(COLUMNS, ()) for about in (first, other)]
+    for what, here, there in (("class", first.class_names, other.class_names), ("column", *columns)):
+        yield f"the number of {what} names", len(here), len(there)
+        for number, pair in enumerate(zip(here, there, strict=False), 1):
+            yield f"{what} {number}", *pair
     for name in SHARED:
         yield name, first.shared.get(name), other.shared.get(name)
-
-
-def in_order(what: str, first: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield two lists of names, one pair after the other."""
-    yield f"the number of {what} names", len(first), len(other)
-    for number, pair in enumerate(zip(first, other, strict=False), 1):
-        yield f"{what} {number}", *pair
 
 
 def clients_of_site(manifest: Manifest, site: str) -> range:
@@ -188,7 +176,7 @@ def write_joined(
     Raises:
         DataError: the site's set is another one than the manifest names, or the disk is full.
     """
-    files: dict[str, str] = {}
+    files = {}
     with new_set(folder) as scratch:
         for part, name in OWNER.items():
             np.save(scratch / name, np.repeat(np.arange(len(sizes[part])), sizes[part]), allow_pickle=False)

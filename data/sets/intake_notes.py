@@ -6,13 +6,14 @@ additions lie beside the set, in NAME.intake.json.
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shoal.core.durable import write_file
-from shoal.core.errors import DataError, short_text
+from shoal.core.errors import DataError, escaped, short_text
 from shoal.core.records import record_from_json
 
 Names = dict[str, str]
@@ -88,32 +89,31 @@ class Intake:
 
     def add(self, other: Intake) -> None:
         """Add the notes of another addition."""
-        for own, numbers in ((self.seen, other.seen), (self.taken, other.taken), (self.known, other.known)):
-            for unit, count in numbers.items():
-                own[unit] = own.get(unit, 0) + count
+        for numbers, count in ((other.seen, self.see), (other.taken, self.take), (other.known, self.know)):
+            for unit, number in numbers.items():
+                count(unit, number)
         for (_, own_groups), (_, groups) in zip(self._groups(), other._groups(), strict=True):
             for kind, names in groups.items():
                 own_groups.setdefault(kind, {}).update(names)
 
     def rows(self, most_names: int = 3) -> list[IntakeRow]:
         """Return the table: totals by unit, then conversions, omissions and remarks, the most frequent first."""
-        found: list[IntakeRow] = []
+        rows = []
         for unit, count in self.seen.items():
-            found.append(IntakeRow(f"{unit} seen", count))
-            found.append(IntakeRow(f"{unit} taken", self.taken.get(unit, 0)))
+            rows += [IntakeRow(f"{unit} seen", count), IntakeRow(f"{unit} taken", self.taken.get(unit, 0))]
             if unit in self.known:
-                found.append(IntakeRow(f"{unit} that the set had before", self.known[unit]))
+                rows.append(IntakeRow(f"{unit} that the set had before", self.known[unit]))
         for heading, groups in self._groups():
             for kind, names in _by_number(groups):
-                first = tuple(printable(name) for name in list(names)[:most_names])
-                found.append(IntakeRow(f"{heading}: {printable(kind)}", len(names), first))
-        return found
+                first = tuple(map(escaped, itertools.islice(names, most_names)))
+                rows.append(IntakeRow(f"{heading}: {escaped(kind)}", len(names), first))
+        return rows
 
     def summary(self) -> str:
         """Return the table in a line, such as "adapted: 2 CMYK converted to RGB; left out: 1 hidden"; else empty."""
-        parts: list[str] = []
+        parts = []
         for heading, groups in self._groups():
-            kinds = ", ".join(f"{len(names)} {printable(kind)}" for kind, names in _by_number(groups))
+            kinds = ", ".join(f"{len(names)} {escaped(kind)}" for kind, names in _by_number(groups))
             if kinds:
                 parts.append(f"{heading}: {kinds}")
         return "; ".join(parts)
@@ -128,15 +128,6 @@ class Intake:
 
 def _by_number(groups: dict[str, Names]) -> list[tuple[str, Names]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-
-
-def printable(name: str) -> str:
-    r"""Return a name on one line: control characters, line breaks and lone surrogates are escaped.
-
-    >>> printable("a/ü\n\x1b[31m\udcff.png")
-    'a/ü\\n\\x1b[31m\\udcff.png'
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def names_file(set_folder: Path) -> Path:

@@ -75,8 +75,7 @@ class LazyArray(ABC):
 
     def tolist(self) -> list[Any]:
         """Return all values as a list."""
-        values: list[Any] = np.asarray(self).tolist()
-        return values
+        return list(np.asarray(self).tolist())
 
 
 SampleArray = np.ndarray | LazyArray

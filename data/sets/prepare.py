@@ -9,6 +9,7 @@ The name of a set with options spells those that differ from the defaults, so th
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -19,9 +20,16 @@ from pathlib import Path
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, Loaded, Request
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
-from shoal.data.sets.remedy import OWN, remedy
-from shoal.data.sets.writing import writing
+from shoal.data.sets.prepared import (
+    OWN,
+    Manifest,
+    Prepared,
+    open_prepared,
+    read_manifest,
+    remedy,
+    write_prepared,
+    writing,
+)
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
@@ -33,7 +41,9 @@ def store_folder(store: Path, name: str) -> Path:
     own = own_folder(store, name)
     if _plain(name):
         restore(own)
-    return own if _plain(name) and (own / "manifest.json").exists() else prepared_folder(store, name)
+        if (own / "manifest.json").exists():
+            return own
+    return prepared_folder(store, name)
 
 
 def prepared_folder(store: Path, name: str) -> Path:
@@ -58,16 +68,14 @@ def own_sets(store: Path) -> list[Manifest]:
 
 def prepared_sets(store: Path) -> list[Manifest]:
     """Return the manifests of all sets in a store, by name; other folders are ignored."""
-    found: dict[str, Manifest] = {}
+    manifests = {}
     for place in PLACES:
         for old in (store / place).glob(".*.old"):
             restore(old.with_name(old.stem.removeprefix(".")))
-        for path in sorted((store / place).glob("[!.]*/manifest.json")):
-            try:
-                found[path.parent.name] = read_manifest(path.parent)
-            except DataError:
-                continue
-    return [found[name] for name in sorted(found)]
+        for path in (store / place).glob("[!.]*/manifest.json"):
+            with contextlib.suppress(DataError):
+                manifests[path.parent.name] = read_manifest(path.parent)
+    return [manifest for _, manifest in sorted(manifests.items())]
 
 
 def damaged_sets(store: Path, *, verify: bool = False) -> Iterator[tuple[str, str]]:
@@ -157,7 +165,7 @@ def prepare(
     Args:
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
-        mirror: folder of raw files (see data/sets/files.py); without one they are downloaded to `store/raw`.
+        mirror: folder of raw files (see data/sets/sources.py); without one they are downloaded to `store/raw`.
         force: prepare it again even if it exists; a set of the user's own is checked against its digest instead.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 
@@ -165,10 +173,8 @@ def prepare(
         DataError: the set or an option is unknown, raw files are missing or wrong, or the prepared set is broken.
     """
     if _built_in(name) is None:
-        if not _plain(name):
-            raise _unknown(name, [m.name for m in own_sets(store)])
-        if not (store_folder(store, name) / "manifest.json").exists():
-            if lost := lost_set(name, store):
+        if not _plain(name) or not (store_folder(store, name) / "manifest.json").exists():
+            if _plain(name) and (lost := lost_set(name, store)):
                 raise DataError(lost)
             raise _unknown(name, [m.name for m in own_sets(store)])
         if options:
@@ -182,7 +188,10 @@ def prepare(
         if not force and (folder / "manifest.json").exists():  # another process has prepared it
             return open_prepared(folder)
         loaded = data_set.load(Request(mirror, store / "raw", complete))
-        write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
+        arrays = {
+            f"{part}_{what}": array for part, xy in loaded.parts.items() for what, array in zip("xy", xy, strict=True)
+        }
+        write_prepared(folder, _manifest(full_name, data_set, complete, loaded), arrays)
     return open_prepared(folder)
 
 
@@ -204,16 +213,14 @@ def lost_set(name: str, store: Path) -> str | None:
 
 def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
     """Return the manifest of a built-in set."""
-    train_x, test_x = (loaded.arrays.get(part) for part in ("train_x", "test_x"))
-    if train_x is None:
-        raise DataError(f"data set {name!r} has no training part")
+    x, _ = loaded.parts["train"]
     return Manifest(
         name=name,
         kind=data_set.kind,
-        shape=tuple(train_x.shape[1:]),
+        shape=x.shape[1:],
         classes=len(loaded.class_names) or None,
-        train=len(train_x),
-        test=0 if test_x is None else len(test_x),
+        train=len(x),
+        test=len(loaded.parts["test"][0]) if "test" in loaded.parts else 0,
         source=loaded.source,
         licence=data_set.licence,
         class_names=loaded.class_names,
@@ -262,8 +269,7 @@ def _plain(name: str) -> bool:
 
 
 def _unknown(name: str, own: list[str]) -> DataError:
-    known = [*SETS, *own]
-    close = difflib.get_close_matches(name.lower(), known, n=2)
+    close = difflib.get_close_matches(name.lower(), [*SETS, *own], n=2)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     yours = f"; your own: {', '.join(own)}" if own else ""
     said = repr(name) if name.isprintable() and len(name) <= 100 else f"{name[:60]!a}..."

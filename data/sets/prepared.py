@@ -6,6 +6,10 @@
 Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
 length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too. Sets of the
 user's own are stored apart by client (`shoal.data.sets.by_client`).
+
+Locks of sets in the store: one process at a time writes a set; others wait, and say so.
+
+Instructions for a prepared set whose files are missing or damaged.
 """
 
 from __future__ import annotations
@@ -14,21 +18,24 @@ import contextlib
 import errno
 import hashlib
 import json
+import shlex
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
-from shoal.core.durable import new_version, restore
+from shoal.core.durable import leftovers, locked, new_version, restore
 from shoal.core.errors import DataError, short_text
 from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
 from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, file_sha256, is_by_client
+from shoal.data.sets.intake_notes import names_file
 from shoal.data.sets.lazy_array import SampleArray, blocks
-from shoal.data.sets.remedy import EMBEDDED, SITES, is_own, remedy
 
 Kind = Literal["image", "vector", "text", "series"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
@@ -111,7 +118,7 @@ class Manifest:
 
 def _column_widths(coding: Mapping[str, Any]) -> tuple[int, ...]:
     """Return `column_widths` from the coding of a table; empty without columns of text."""
-    categories = coding.get("categories", {})
+    categories = coding.get("categories")
     if not categories:
         return ()
     return tuple(len(categories[column]) if column in categories else 1 for column in coding["columns"])
@@ -153,11 +160,8 @@ class Prepared:
         """
         path = self.folder / f"column_{name}.npy"
         if not path.exists():
-            have = self.columns()
-            raise DataError(
-                f"data set {self.manifest.name!r} has no column {name!r}; it has "
-                f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"
-            )
+            have = ", ".join(self.columns()) or "no columns: only sets with natural clients have one"
+            raise DataError(f"data set {self.manifest.name!r} has no column {name!r}; it has {have}")
         return np.array(_array(path, self.manifest))
 
 
@@ -324,8 +328,7 @@ def _mapped(path: Path) -> np.ndarray:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-                return array
+                return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except SystemError:
             if attempt == MAX_PARSES - 1:
                 raise
@@ -361,16 +364,11 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
     return opened
 
 
-def is_here(manifest: Manifest, folder: Path, path: Path) -> bool:
-    """Return whether a client's file belongs here: any does, unless the set lies at sites."""
-    return SITES not in manifest.extra or path.relative_to(folder).as_posix() in manifest.files
-
-
 def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dict[str, SampleArray | None]:
     """Return the arrays of a set that is stored by client; no client's file is opened."""
 
     def open_array(path: Path) -> np.ndarray:
-        if not is_here(manifest, folder, path):
+        if SITES in manifest.extra and path.relative_to(folder).as_posix() not in manifest.files:
             raise DataError(
                 f"samples of {manifest.name!r} lie at its sites ({', '.join(manifest.extra[SITES])}), not here"
             )
@@ -378,22 +376,19 @@ def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dic
             check(manifest, path)
         return _array(path, manifest)
 
-    labelled = manifest.classes is not None
-    if SITES in manifest.extra and not any(name.startswith(f"{FOLDER}/") for name in manifest.files):
-        labelled = False  # where a run is led, nobody knows the labels of sites
-    found: dict[str, SampleArray | None] = {}
+    kinds = {"x": (manifest.shape, np.dtype(DTYPES[manifest.kind]))}
+    # Where a run is led, nobody knows the labels of sites.
+    at_sites = SITES in manifest.extra and not any(name.startswith(f"{FOLDER}/") for name in manifest.files)
+    if manifest.classes is not None and not at_sites:
+        kinds["y"] = ((), np.dtype(np.int64))
+    arrays: dict[str, SampleArray | None] = dict.fromkeys(ARRAYS)
     for part, count in (("train", manifest.train), ("test", manifest.test)):
-        path = folder / OWNER[part]
         check_file(folder, manifest, OWNER[part])
-        division = Division(_array(path, manifest))
-        found[f"{part}_x"] = None
-        found[f"{part}_y"] = None
         if count or part == "train":
-            dtype = np.dtype(DTYPES[manifest.kind])
-            found[f"{part}_x"] = ClientArray(folder, f"{part}_x", division, manifest.shape, dtype, open_array)
-            if labelled:
-                found[f"{part}_y"] = ClientArray(folder, f"{part}_y", division, (), np.dtype(np.int64), open_array)
-    return found
+            division = Division(_array(folder / OWNER[part], manifest))
+            for what, about in kinds.items():
+                arrays[f"{part}_{what}"] = ClientArray(folder, f"{part}_{what}", division, *about, open_array)
+    return arrays
 
 
 def check_bytes(prepared: Prepared) -> None:
@@ -433,3 +428,70 @@ def check_file(folder: Path, manifest: Manifest, name: str) -> None:
         raise DataError(
             f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
         )
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Be the only process that writes a set; wait for another one that does, and say so.
+
+    A process that appends to a set reads it within the block too, so that two that append at once lose nothing. The
+    leftovers of a killed process are removed after the block.
+
+    Args:
+        folder: of the set.
+
+    Raises:
+        DataError: the store cannot be written.
+    """
+    # Beside the set git and DVC would see the lock.
+    lock = folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(lock, f"data set {folder.name!r}"))
+        except OSError as error:
+            raise DataError(f"the data set could not be written to {folder}: {short_text(error)}") from error
+        restore(folder)
+        try:
+            yield
+        finally:
+            if folder.exists():
+                for left in leftovers(folder):
+                    shutil.rmtree(left, ignore_errors=True)
+                for names in folder.parent.glob(f".{names_file(folder).name}.*.tmp"):
+                    names.unlink(missing_ok=True)
+
+
+OWN = "own"
+"""The folder of the store with the sets of the user's own."""
+EMBEDDED = "embedded"
+"""Entry of a manifest's `extra` with the images and the encoder that a set was made of."""
+SITES = "sites"
+"""Entry of a manifest's `extra` with the sites at which the samples of a set lie (`shoal.data.sets.elsewhere`)."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def is_own(folder: Path, extra: Mapping[str, Any] = NOTHING) -> bool:
+    """Return whether the set in a folder is the user's own, which Shoal cannot prepare again.
+
+    Args:
+        folder: of the set.
+        extra: of its manifest, if that can be read; sets added by Shoal 0.1.0 lie among the prepared ones.
+    """
+    return folder.parent.name == OWN or "clients" in extra or EMBEDDED in extra
+
+
+def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
+    """Return an instruction that restores the set; for the arguments see `is_own`."""
+    name = folder.name
+    if not is_own(folder, extra):
+        return f"run `shoal data prepare {name} --force`"
+    if origin := extra.get(EMBEDDED):
+        return f"run `shoal data embed {origin['images']} --encoder {origin['encoder']['name']} --name {name} --force`"
+    again = f"add all of it again with `shoal data add FOLDER --name {name} --force`"
+    pointer = folder.parent.parent / OWN / f"{name}.dvc"
+    if not pointer.exists():
+        return again
+    # DVC trusts a file with the size and time that it remembers; it checks all files of a removed folder.
+    damaged = shlex.quote(str(pointer.with_suffix("")))
+    kept = shlex.quote(str(pointer))
+    return f"run `rm -r {damaged}`, then `dvc pull {kept}`; or {again}"

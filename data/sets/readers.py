@@ -117,8 +117,8 @@ def read_ag_news(content: bytes, name: str, *, classes: int = 4) -> tuple[list[s
     Raises:
         DataError: names a line that is not such a row.
     """
-    texts: list[str] = []
-    labels: list[int] = []
+    texts = []
+    labels = []
     known = {str(number) for number in range(1, classes + 1)}
     try:
         reader = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)

@@ -15,8 +15,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, short_text
 from shoal.data.sets.by_client import client_file, is_by_client
-from shoal.data.sets.prepared import Prepared, check_file
-from shoal.data.sets.remedy import SITES
+from shoal.data.sets.prepared import SITES, Prepared, check_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,5 +86,4 @@ def files_table(parts: dict[str, tuple[np.ndarray, list[str]]]) -> bytes:
     import pandas as pd
 
     rows = [pd.DataFrame({"part": part, "index": index, "file": files}) for part, (index, files) in parts.items()]
-    result: bytes = pd.concat(rows, ignore_index=True).to_parquet(index=False)
-    return result
+    return bytes(pd.concat(rows, ignore_index=True).to_parquet(index=False))

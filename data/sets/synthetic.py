@@ -21,20 +21,17 @@ def gaussian_centres(clusters: int, dimension: int, seed: int) -> np.ndarray:
     if dimension < 63 and clusters > 2**dimension:
         raise DataError(f"{clusters} distinct centres do not fit in {{0, 5}}^{dimension}: raise `dimension`")
     draw = Streams(seed).numpy("gaussian centres")
-    centres: list[np.ndarray] = []
-    known: set[bytes] = set()
+    centres: dict[bytes, np.ndarray] = {}
     for _ in range(clusters + _MAX_REDRAWS):
         if len(centres) == clusters:
             break
         corner = draw.integers(0, 2, dimension, dtype=np.uint8)
-        if corner.tobytes() not in known:
-            known.add(corner.tobytes())
-            centres.append(corner)
+        centres.setdefault(corner.tobytes(), corner)
     if len(centres) < clusters:
         raise DataError(
             f"only {len(centres)} of {clusters} distinct centres were found in {{0, 5}}^{dimension}: raise `dimension`"
         )
-    return 5.0 * np.stack(centres).astype(np.float64)
+    return 5.0 * np.stack(list(centres.values())).astype(np.float64)
 
 
 def gaussian(

@@ -12,9 +12,8 @@ from shoal.api.opened import Run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.comparison import check_different
 from shoal.review.results.result import run_result
-from shoal.review.results.runs import ListedRun, listed_runs
+from shoal.review.results.runs import ListedRun, check_different, listed_runs
 
 
 def runs(

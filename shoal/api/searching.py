@@ -45,9 +45,8 @@ class FoundSettings:
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
         """Return the settings that a search with a finished trial found."""
-        from shoal.sweeps.search.caveats import caveats
         from shoal.sweeps.search.page import FILE, trials_frame
-        from shoal.sweeps.search.result import best_settings
+        from shoal.sweeps.search.result import best_settings, caveats
 
         best = result.ranked[0]
         assert best.score is not None

@@ -88,6 +88,8 @@ def show(
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.lifecycle.preparing import advise
 
     store = places.store()
     name = resolve(what)[2] if is_built_in(what) else what
@@ -97,17 +99,9 @@ def show(
         raise DataError(lost_set(what, store) or f"{what!r} is no prepared data set; prepared: {names}{hint}")
     prepared = open_prepared(store_folder(store, name), verify=True)
     print_manifest(prepared)
-    _show_advice(name, prepared.manifest.classes)
-
-
-def _show_advice(name: str, classes: int | None) -> None:
-    """Print which method fits a set, and the command that runs it."""
-    from shoal.engine.settings.run_settings import load_settings
-    from shoal.lifecycle.advice import advise
-
     # Advice needs no number of clusters: it is left open.
     say(advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"])).reason)
-    open_number = "" if classes else " --set model.clusters=auto"
+    open_number = "" if prepared.manifest.classes else " --set model.clusters=auto"
     say(f"run: {shoal_command()} run --set data.name={name}{open_number}")
 
 
@@ -159,9 +153,22 @@ def add(path: Source, name: Annotated[str, typer.Option(help="name of the data s
     With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from shoal.lifecycle.adding import add_own
+    from shoal.cli.data_tables import print_intake, print_manifest
+    from shoal.data.sets.intake_notes import names_file
+    from shoal.lifecycle.dvc_tracking import add_own
+    from shoal.serving.data_events import announce_data
+    from shoal.tasks.prefect.environment import server_answers
 
-    _show_added(add_own(path, name, **options))
+    added = add_own(path, name, **options)
+    print_manifest(added.prepared)
+    print_intake(out, added.intake, names_file(added.prepared.folder))
+    show_tracking(added)
+    # The deployments that train on the set start, where a Prefect server answers.
+    try:
+        if server_answers() and (names := announce_data(name)):
+            err.print(f"started on Prefect's server: {', '.join(names)}", highlight=False)
+    except ShoalError as error:
+        err.print(f"[yellow]warning[/] the set is added, but no deployment was started: {error}", highlight=False)
 
 
 @app.command("arrived", epilog="Example: shoal data arrived incoming")
@@ -185,26 +192,3 @@ def arrived(
             f"no deployment watches the folder or trains on the set {what!r}: see night.watch and data.name"
         )
     say(f"started: {', '.join(names)}")
-
-
-def _announce(name: str) -> None:
-    """Start the deployments that train on a set, where a Prefect server answers."""
-    from shoal.serving.data_events import announce_data
-    from shoal.tasks.prefect.environment import server_answers
-
-    try:
-        if server_answers() and (names := announce_data(name)):
-            err.print(f"started on Prefect's server: {', '.join(names)}", highlight=False)
-    except ShoalError as error:
-        err.print(f"[yellow]warning[/] the set is added, but no deployment was started: {error}", highlight=False)
-
-
-def _show_added(added: Stored) -> None:
-    """Print what was added, and start the deployments that wait for it; end with status 1 where DVC did not take it."""
-    from shoal.cli.data_tables import print_intake, print_manifest
-    from shoal.data.sets.intake_notes import names_file
-
-    print_manifest(added.prepared)
-    print_intake(out, added.intake, names_file(added.prepared.folder))
-    show_tracking(added)
-    _announce(added.prepared.manifest.name)

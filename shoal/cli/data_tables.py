@@ -7,20 +7,19 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.console import frame_table, out, say, table_of
-from shoal.data.intake.table_origin import known_tables
+from shoal.core.errors import escaped, first_of
+from shoal.data.intake.client_table import known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.sets.built_in import SETS
 from shoal.data.sets.by_client import is_by_client
-from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, printable
+from shoal.data.sets.intake_notes import Intake, left_out_before, names_file
 from shoal.data.sets.prepare import damaged_sets, is_built_in, prepared_sets, resolve
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, is_stale
 
@@ -71,24 +70,20 @@ def print_manifest(prepared: Prepared) -> None:
     }
     out.print(table_of(("entry", "value"), [row for row in rows.items() if row[1]], Text(manifest.name)))
     if is_by_client(manifest.files):
-        out.print(_clients_table(prepared))
+        names = extra["clients"]
+        counts = [np.bincount(prepared.owners(part), minlength=len(names)) for part in ("train", "test")]
+        title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
+        clients = list(zip(names, *counts, strict=True))[:MAX_CLIENTS]
+        out.print(table_of(("client", "train", "test"), clients, title))
     if is_stale(prepared):
         say(changed_images(prepared))
-    if names := sorted(map(printable, left_out_before(prepared.folder))):
+    if names := sorted(map(escaped, left_out_before(prepared.folder))):
         say(f"left out: {first_of(names)}; reasons: {names_file(prepared.folder)}")
 
 
 def counted_names(names: Sequence[str]) -> str:
     """Return how many names there are, and the first; empty without any."""
     return f"{len(names)}: {first_of(names)}" if names else ""
-
-
-def _clients_table(prepared: Prepared) -> Table:
-    names = prepared.manifest.extra["clients"]
-    counts = [np.bincount(prepared.owners(part), minlength=len(names)) for part in ("train", "test")]
-    rows = list(zip(names, *counts, strict=True))
-    title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
-    return table_of(("client", "train", "test"), rows[:MAX_CLIENTS], title)
 
 
 def print_intake(console: Console, intake: Intake, names: Path | None = None) -> None:

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shoal.cli.console import err, out, shoal_command, table_of
+from shoal.cli.console import err, out, say, shoal_command, table_of
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
@@ -39,12 +39,13 @@ PARTITIONS: dict[str, dict[str, Any]] = {
     "unlike": {"kind": "dirichlet", "beta": 0.5, "clients": 5},
 }
 CLIENT_WORDS = {"alike": "alike (IID)", "unlike": "unlike (Dirichlet 0.5)"}
+ALONE = {"method": {"name": "single", "tau": 0.2}, "local": {"lr": 1e-3}}
 METHODS: dict[tuple[str, str], dict[str, Any]] = {
     # The floor has one round and no local steps: neither local settings nor the partition change it.
     ("alike", "floor"): {"method": {"name": "kmeans"}},
-    ("alike", "alone"): {"method": {"name": "single", "tau": 0.2}, "local": {"lr": 1e-3}},
+    ("alike", "alone"): ALONE,
     ("alike", "together"): {"method": {"name": "fedcc"}, "local": {"lr": 1e-3}},
-    ("unlike", "alone"): {"method": {"name": "single", "tau": 0.2}, "local": {"lr": 1e-3}},
+    ("unlike", "alone"): ALONE,
     ("unlike", "together"): {
         # In the last twenty rounds nothing is trained: the clients find the clusters.
         "method": {
@@ -101,11 +102,12 @@ def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tup
         seed: of all runs.
         changes: settings that replace those of each run, such as a smaller budget.
     """
-    made = {}
-    for (clients, way), own in METHODS.items():
-        raw = merge(COMMON, {"partition": PARTITIONS[clients], "seed": seed}, own, dict(changes or {}))
-        made[clients, way] = make_settings(raw)
-    return made
+    return {
+        (clients, way): make_settings(
+            merge(COMMON, {"partition": PARTITIONS[clients], "seed": seed}, own, dict(changes or {}))
+        )
+        for (clients, way), own in METHODS.items()
+    }
 
 
 def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[DemoRun]:
@@ -149,7 +151,7 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
     write_comparison([RunFolder(Path(run)) for run in dict.fromkeys(each.result.run for each in found)], page)
     out.print(demo_table(found))
     for line in closing(found, page):
-        out.print(line, highlight=False, soft_wrap=True)
+        say(line)
     return page
 
 

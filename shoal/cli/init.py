@@ -49,6 +49,7 @@ def init(
         say(f"    {command:{width}}    # {what}")
 
 
+@project_files()
 def make_project(folder: Path) -> None:
     """Write the files of a project and initialise DVC, and git where the folder is in no repository yet.
 
@@ -58,11 +59,6 @@ def make_project(folder: Path) -> None:
     Raises:
         ProjectError: the folder holds a file of a project already, or DVC or git cannot be initialised.
     """
-    with project_files():
-        _make_project(folder)
-
-
-def _make_project(folder: Path) -> None:
     wanted = (*FILES.values(), VERSION, ".dvc")
     existing = [name for name in wanted if (folder / name).exists()]
     if existing:

@@ -1,12 +1,21 @@
-"""The command line, installed as `shoal`."""
+"""The command line, installed as `shoal`.
+
+What a user reads where memory ran out, instead of a traceback.
+
+How a command ends: at once, with what was promised for the end done.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import gc
 import os
+import re
 import signal
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -14,9 +23,7 @@ from rich.text import Text
 
 from shoal.cli.console import err
 from shoal.cli.lazy import LazyGroup, register
-from shoal.cli.leaving import leave
-from shoal.cli.memory import is_out_of_memory, out_of_memory
-from shoal.core.errors import ShoalError
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.private_home import write_privately
 from shoal.engine.store.user_name import name_user
@@ -112,6 +119,58 @@ def entry() -> None:
         else:
             code = int(end.code is not None)
     leave(code)
+
+
+_WORDS = re.compile(
+    r"(can't|cannot|could not|unable to|failed to) (allocate|map segment|start new thread)|not enough memory|"
+    r"out of memory|bad_alloc|malloc of size",
+    re.IGNORECASE,
+)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that there was no memory for something; every library has its own words for it."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, RuntimeError | ImportError | OSError) and bool(_WORDS.search(str(error)))
+
+
+def out_of_memory(error: Exception) -> str:
+    """Return the sentence to show: what was refused, and what to do."""
+    return (
+        f"out of memory: {short_text(error)}; free memory, or work on fewer samples (data.limit), smaller images "
+        "(--size) or fewer workers (workers.slots)"
+    )
+
+
+PATIENCE = 5.0
+"""Seconds that a finished command still waits for Prefect, where its server was lost."""
+
+
+def leave(code: int) -> None:
+    """End the process without taking it apart, which takes seconds after torch and Prefect were imported.
+
+    As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done;
+    but where Prefect was lost, its threads would knock at the lost server's door for minutes.
+    """
+    environment = sys.modules.get("shoal.tasks.prefect.environment")  # where it was never imported, nothing was lost
+    if environment is not None and environment.server_lost.is_set():
+        last = threading.Timer(PATIENCE, _out, (code,))
+        last.daemon = True
+        last.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    _out(code)
+
+
+def _out(code: int) -> None:
+    slots = sys.modules.get("shoal.engine.workers.worker_processes")
+    if slots is not None:
+        slots.kill_fork_server()
+    with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

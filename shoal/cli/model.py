@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import out, say, table_of
-from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
+from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Runs, Why, find_run
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ def promote(name: FinishedRun, why: Why = "") -> None:
 
     MLflow and the run keep who did so and why; `shoal model rollback` takes it back.
     """
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.promotion import approve
 
-    moved = approve(RunFolder.find(name, places.runs(), unfinished=False), why)
+    moved = approve(find_run(name), why)
     already = " already" if moved.move is None else ""
     say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion{already}")
     if moved.move is not None and moved.before is not None:
@@ -58,10 +56,7 @@ def rollback(
 
 @app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log --all")
 def log(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
-    ] = None,
+    names: Runs = None,
     every: Annotated[bool, typer.Option("--all", help="every finished run, the oldest first")] = False,
 ) -> None:
     """Log finished runs to MLflow again: after it was out of reach, or to the new store of MLFLOW_TRACKING_URI.
@@ -69,7 +64,6 @@ def log(
     MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
     from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
 
@@ -78,7 +72,7 @@ def log(
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = 0
-    for run in [RunFolder.find(name, places.runs(), unfinished=False) for name in wanted]:
+    for run in list(map(find_run, wanted)):
         try:
             outcome = log_one(run)
         except ShoalError as error:
@@ -96,10 +90,7 @@ def log_one(run: RunFolder) -> str:
         ShoalError: a file of the run is damaged, or MLflow lacks something of the run.
     """
     from shoal.engine.store.status import FINISHED
-    from shoal.review.mlflow_log.tracking import shown_uri, sync
-    from shoal.review.mlflow_log.trouble import reason_of
-    from shoal.review.mlflow_log.whole_run import check_whole
-    from shoal.review.served.record import register_model
+    from shoal.review.mlflow_log.tracking import check_whole, reason_of, register_model, shown_uri, sync
 
     settings = run.settings()
     if run.status().state != FINISHED:
@@ -136,11 +127,10 @@ def enroll(
     """Find the cluster of a new client in a CFL run, and write its model."""
     from shoal.core.records import record_to_json
     from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = RunFolder.find(name, places.runs(), unfinished=any_run)
+    run = find_run(name, unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     place = find_place(run, data, out_file)
     if as_json:

@@ -24,7 +24,7 @@ from shoal.data.partition.make import make_partition
 from shoal.data.partition.store import write_partition
 from shoal.data.sets.prepare import is_built_in, prepared_folder, stage_own
 from shoal.data.sets.prepare import prepare as prepare_set
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, load_settings
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed
@@ -124,7 +124,8 @@ def check_dependency(params: Path, name: str, own: str | None) -> None:
 def partition(params: Params = Path("params.yaml")) -> None:
     """Make the partition."""
     settings = _settings(params)
-    prepared = _data(settings)
+    # In the folder that the stages declare, whatever other folders hold a set of this name.
+    prepared = open_prepared(prepared_folder(places.store(), settings.data.name))
     made = make_partition(settings.partition, prepared, limit=settings.data.limit, seed=settings.seed)
     PARTITION.parent.mkdir(parents=True, exist_ok=True)
     write_partition(made, prepared, PARTITION)
@@ -173,11 +174,6 @@ def report() -> None:
 def _settings(params: Path) -> Settings:
 
     return with_known_choices(load_settings(params))
-
-
-def _data(settings: Settings) -> Prepared:
-    """Open the data set in the folder that the stages declare, whatever other folders hold a set of this name."""
-    return open_prepared(prepared_folder(places.store(), settings.data.name))
 
 
 def keep(run: RunFolder, result: RunResult, folder: Path) -> None:

@@ -1,7 +1,11 @@
-"""Errors a user can act on: each names the thing, what was expected and what to do."""
+"""Errors a user can act on: each names the thing, what was expected and what to do.
+
+Words of messages about many names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -57,3 +61,15 @@ def short_text(error: BaseException) -> str:
     """Return what another library's exception says, in at most 200 characters; its kind where it says nothing."""
     words = " ".join((getattr(error, "strerror", None) or str(error)).split())
     return "".join(c if c.isprintable() else "?" for c in words)[:200] or type(error).__name__
+
+
+def first_of(names: Sequence[str], max_names: int = 10) -> str:
+    """Return the first names of a list, and the number of the others.
+
+    >>> first_of(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    text = ", ".join(names[:max_names])
+    if len(names) > max_names:
+        text += f" and {len(names) - max_names} more"
+    return text

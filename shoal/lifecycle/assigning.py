@@ -5,6 +5,8 @@
 A batch is written beside its place and renamed into it, and MLflow is told afterwards. So a process that is killed
 leaves a whole batch or none, and batch.json names exactly the files that were assigned. `logged` says that MLflow has
 the batch. A full disk leaves no batch, and a damaged file of a batch stops the assignment: no file is silently skipped.
+
+The settings of an assignment of new files: which model, which folder, and where the tables go.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
+from pydantic import Field
 
 from shoal.core.durable import lock_if_free, new_version
 from shoal.core.errors import DataError, ShoalError, short_text
@@ -23,18 +27,19 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
 from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
 from shoal.data.intake.images import Rejected
+from shoal.data.intake.tables import SUFFIXES
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.settings.sections import Section
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.assign_settings import AssignSettings
 from shoal.lifecycle.taking_in import update_from_dvc
-from shoal.review.mlflow_log.assignments import log_assignment
+from shoal.review.mlflow_log.parent import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
-from shoal.review.served.predict import TABLE_FILES, Predicted, Predictor, predict, predicted_sheet, write_table
+from shoal.review.served.predict import Predicted, Predictor, no_samples, predict, predicted_sheet, write_table
 from shoal.review.served.promotion import champion_with_version
 
 TABLE = "clusters.csv"
@@ -42,6 +47,8 @@ SHEET = "sheet.png"
 FACTS = "batch.json"
 LOGGED = "logged"
 """Files of a batch; the last one is there once MLflow has the others."""
+FIRST = ["file", NAME, "confidence"]
+"""The first columns of the table of a batch; without a stable name of its cluster a sample has the cluster's number."""
 
 
 class AssignError(ShoalError):
@@ -181,10 +188,7 @@ def damage_error(batch: Path, why: str) -> AssignError:
 
 def known_files(folder: Path) -> dict[str, FileFacts]:
     """Return the newest facts of every file that was assigned or left out before."""
-    known: dict[str, FileFacts] = {}
-    for batch in batches(folder):
-        known |= read_batch(batch).files
-    return known
+    return {name: facts for batch in batches(folder) for name, facts in read_batch(batch).files.items()}
 
 
 def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]:
@@ -197,7 +201,7 @@ def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]
         names = find_images(watch, intake)
     else:
         below = files_below(watch, intake)
-        names = [name for name in below if name.lower().endswith(TABLE_FILES) or is_array_file(watch / name)]
+        names = [name for name in below if name.lower().endswith(SUFFIXES) or is_array_file(watch / name)]
     for reason, left_out in intake.left_out.items():
         if reason.startswith(CANNOT_BE_LISTED):
             unreadable.extend(f"{name}: {reason}" for name in left_out)
@@ -233,8 +237,11 @@ def write_batch(folder: Path, watch: Path, found: Predicted, batch: Batch, *, sh
     """Write a batch whole and return its folder, or leave none."""
     numbers = [int(path.name) for path in batches(folder)]
     place = folder / f"{max(numbers, default=0) + 1:04d}"
+    table = found.table
+    if NAME not in table:
+        table = table.assign(**{NAME: table["cluster"]})
     with new_version(place) as scratch:
-        write_table(with_cluster_id(found.table), scratch / TABLE)
+        write_table(table[[*FIRST, *table.columns.difference(FIRST, sort=False)]], scratch / TABLE)
         if sheet and len(found.table):
             predicted_sheet(found, watch, scratch / SHEET)
         write_sealed(scratch / FACTS, record_to_json(batch))
@@ -245,28 +252,21 @@ def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str
     """Return the clusters of new files, images unless `on_odd` is None; those that cannot be used are listed."""
     if on_odd is not None:
         return predict(run, watch, on_odd, only=set(names))
-    tables = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
+    tables = []
     skipped = []
     for name in names:
         try:
             tables.append(predict(run, watch / name).table.assign(file=name))
         except DataError as error:
             skipped.append(Rejected(name, str(error)))
-    return Predicted(pd.concat(tables[1:] or tables, ignore_index=True), skipped)
-
-
-def with_cluster_id(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the stable name of each cluster beside the file; without one it is the cluster's number."""
-    named = table if NAME in table else table.assign(**{NAME: table["cluster"]})
-    first = ["file", NAME, "confidence"]
-    return named[[*first, *named.columns.difference(first, sort=False)]]
+    return Predicted(pd.concat(tables or [no_samples()], ignore_index=True), skipped)
 
 
 def log_batch(model: str, place: Path) -> bool:
     """Log a batch to MLflow; return whether MLflow has it now."""
     batch = read_batch(place)
     try:
-        table = pd.read_csv(place / TABLE)[["file", NAME, "confidence"]]
+        table = pd.read_csv(place / TABLE)[FIRST]
     except (OSError, ValueError, KeyError) as error:
         raise damage_error(place, f"{place / TABLE} cannot be read ({short_text(error)})") from error
     run = RunFolder.find(batch.run, places.runs())
@@ -275,3 +275,22 @@ def log_batch(model: str, place: Path) -> bool:
         return False
     (place / LOGGED).touch()
     return True
+
+
+class AssignSettings(Section):
+    """The settings of an assignment of a folder's new files to the clusters of a champion."""
+
+    model: str = Field(description="registered name whose champion assigns, such as shoal-fedpnp-photos")
+    watch: str | None = Field(
+        None,
+        description="folder to search for new files: images at any depth, or tables and arrays for a model of vectors; "
+        "if it has a .dvc file beside it, DVC updates it first",
+    )
+    into: str = Field(
+        "results/assigned", description="folder of the tables and contact sheets, a sub-folder for each model"
+    )
+    on_odd: Literal["as-set", "skip", "resize"] = Field(
+        "as-set", description="images of another size: skip, resize, or as-set: resize if the set was made so"
+    )
+    sheet: bool = Field(True, description="draw a contact sheet of each batch of images")
+    uri: str | None = Field(None, description="address of MLflow; none: MLFLOW_TRACKING_URI or the embedded store")

@@ -3,26 +3,37 @@
 Clusters are sought in the space in which the method clusters, if it clusters features; else in that of `fedkmeans`.
 `shoal.methods.clustering.cluster_number` finds the number: what clients would send for it is added up client by client,
 and the server's part sees nothing else.
+
+Choices of a method and of a number of clusters, kept in the store.
+
+A choice is a file by the digest of the settings that asked for it, so that the same settings choose once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.errors import DataError
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepare import is_built_in, resolve, store_folder
+from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.views.view import DeviceData, client_samples
+from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.choice import MIN_STABILITY, Choice
-from shoal.lifecycle.kept_choices import known_choice, write_choice
+from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.progress import step_bar
 from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
@@ -82,6 +93,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
         unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
             check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
+    encoded = prepared.manifest.kind == "image" and sought.model.encoder != PIXELS
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule,
@@ -89,7 +101,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
         max_clusters=choose.max_clusters,
         repeats=search.repeats,
         seed=settings.seed,
-        features=name_of_features(sought, prepared),
+        features=str(sought.model.encoder) if encoded else "samples",
         samples=len(samples.x),
         curve=found.tried,
         data_digest=prepared.manifest.digest,
@@ -140,13 +152,6 @@ def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
         model["encoder"] = ENCODER if is_installed(ENCODER) else PIXELS
     same = ("data", "partition", "workers", "seed", "choose")
     return make_settings({**{key: raw[key] for key in same}, "method": {"name": "fedkmeans"}, "model": model})
-
-
-def name_of_features(settings: Settings, prepared: Prepared) -> str:
-    """Return what was clustered, in a word."""
-    if prepared.manifest.kind == "image" and settings.model.encoder != PIXELS:
-        return str(settings.model.encoder)
-    return "samples"
 
 
 def features_to_cluster(
@@ -223,3 +228,40 @@ def draw_samples(
             parts.append(embed(own.x(rows)).double().cpu())
         owners.append(torch.full((len(kept),), number))
     return ClientSamples(torch.cat(parts), torch.cat(owners), len(clients))
+
+
+FOLDER = "choices"
+"""The folder of choices in the store."""
+PREFIXES = {Choice: "", MethodChoice: "method-"}
+"""The prefix of the files of each kind of choice."""
+Kind = TypeVar("Kind", Choice, MethodChoice)
+
+
+def choice_file(kind: type[Kind], settings: Settings) -> Path:
+    """Return the file that holds the choice for these settings, once it is made."""
+    return places.store() / FOLDER / f"{PREFIXES[kind]}{settings.digest()[:16]}.json"
+
+
+def known_choice(kind: type[Kind], settings: Settings) -> Kind | None:
+    """Return the choice that was made for these settings before; None where there is none for this data set."""
+    name = settings.data.name
+    try:
+        found = record_from_json(kind, read_sealed(choice_file(kind, settings)))
+        if is_built_in(name):
+            name = resolve(name, settings.data.options)[2]
+        digest = read_manifest(store_folder(places.store(), name)).digest
+    except (StoreError, BadRecord, DataError):
+        return None  # it is chosen, perhaps again
+    same = (found.data_digest, found.settings_sha256) == (digest, settings.digest())
+    return found if same else None
+
+
+def write_choice(settings: Settings, choice: Kind) -> None:
+    """Keep the choice for these settings.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    path = choice_file(type(choice), settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(path, record_to_json(choice))

@@ -17,15 +17,13 @@ from torch import Tensor, nn
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.elsewhere import MEASURED
-from shoal.data.sets.prepared import Manifest, Prepared
-from shoal.data.sets.remedy import EMBEDDED, SITES
+from shoal.data.sets.prepared import EMBEDDED, SITES, Manifest, Prepared
 from shoal.data.views.view import DeviceData
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.lifecycle.choosing import draw_samples, some_clients
-from shoal.lifecycle.kept_choices import known_choice, write_choice
+from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients, write_choice
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.column_facts import are_counts, column_spread

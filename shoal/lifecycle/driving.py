@@ -12,16 +12,15 @@ from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import Runner, ThreadRunner
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.pools import open_pool
+from shoal.engine.sites.sites_pool import open_pool
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import make_figures, make_report
 from shoal.lifecycle.site_baseline import federated_baseline
-from shoal.review.mlflow_log.tracking import Tracker
+from shoal.review.mlflow_log.tracking import Tracker, log_run, register_model
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.site_clusters import write_clusters_of_sites
-from shoal.review.served.record import log_run, register_model
 
 ROUNDS = "rounds"
 CLUSTERS = "clusters"

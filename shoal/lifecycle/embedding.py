@@ -13,15 +13,12 @@ import torch
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS
-from shoal.data.intake.own_writing import Part, write_by_client
+from shoal.data.intake.own_store import VERSIONS, Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
-from shoal.data.sets.prepared import Prepared, open_prepared, read_manifest, write_prepared
-from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.sets.prepared import EMBEDDED, Prepared, open_prepared, read_manifest, write_prepared, writing
 from shoal.data.sets.sample_files import sample_files
-from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_tracking import Stored, try_to_track
@@ -150,16 +147,18 @@ def _write(
         about, name=folder.name, kind="vector", shape=(width,), source=source, digest="", extra=extra, files={}
     )
     labels = {"train": images.train_y, "test": images.test_y}
-    y = {part: None if values is None else np.asarray(values) for part, values in labels.items()}
     files = sample_files(images)
     if files is None:
-        arrays = {"train_x": vectors["train"], "train_y": y["train"], "test_y": y["test"]}
-        arrays["test_x"] = vectors["test"] if about.test else None
+        arrays = {f"{part}_x": x for part, x in vectors.items() if len(x)}
+        arrays |= {f"{part}_y": np.asarray(y) for part, y in labels.items() if y is not None}
         write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
     else:
         parts = {}
         for part, x in vectors.items():
-            parts[part] = Part(x, y[part], images.owners(part), files.loc[files["part"] == part, "file"].tolist())
+            y = labels[part]
+            if y is not None:
+                y = np.asarray(y)
+            parts[part] = Part(x, y, images.owners(part), files.loc[files["part"] == part, "file"].tolist())
         write_by_client(folder, manifest, parts)
         record(folder, Intake())
     return open_prepared(folder)

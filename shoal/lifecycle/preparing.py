@@ -1,4 +1,7 @@
-"""A run's data set and partition, made where they are missing."""
+"""A run's data set and partition, made where they are missing.
+
+Which method for a set: what `method.name: auto` chooses for it and why.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,13 @@ from shoal.data.sets.prepare import (
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
-from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.server import ServerTransport
+from shoal.engine.sites.sites_pool import gather_set
 from shoal.engine.sites.study import open_study
 from shoal.engine.sites.transport import Transport
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import known_number
-from shoal.lifecycle.choosing_method import known_method
+from shoal.lifecycle.choosing_method import choose_method, known_method
 from shoal.lifecycle.dvc_tracking import try_to_track
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.methods.registry import METHODS
@@ -129,3 +133,15 @@ def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Par
     seed = settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)
     return partition_folder(places.store(), prepared, scheme, limit, seed), partition
+
+
+def advise(settings: Settings) -> MethodChoice:
+    """Return the method for some settings, whose method is auto.
+
+    Raises:
+        ShoalError: there is no such set, or it cannot be dealt to clients.
+    """
+    settings = with_scheme(settings)
+    prepared = prepare_data(settings)
+    _, table = prepare_partition(settings, prepared)
+    return choose_method(settings, prepared, table)

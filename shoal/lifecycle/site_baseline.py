@@ -15,9 +15,9 @@ from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
-from shoal.methods.scores.baselines import Comparison, mean_comparison
+from shoal.methods.scores.baselines import Comparison
 from shoal.models.encoders import PIXELS
-from shoal.review.results.site_clusters import answers_of_sites
+from shoal.review.results.site_clusters import answers_of_sites, comparison_of
 
 SHARED = ("data", "partition", "workers", "participation", "privacy")
 """Sections of the settings that a run and its baseline share."""
@@ -54,8 +54,8 @@ def federated_baseline(
         name = "pixels"
     elif facts.spec.measurements:
         name = "standardised"
-    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
-    return (name, mean_comparison(comparisons)) if comparisons else None
+    comparison = comparison_of(answers)
+    return (name, comparison) if comparison else None
 
 
 def kept_baseline(settings: Settings, data_digest: str) -> RunFolder | None:
@@ -73,14 +73,10 @@ def baseline_settings(settings: Settings, kind: str, clusters: int) -> Settings:
     Raises:
         SettingsError: federated K-means lacks something that the settings demand.
     """
-    raw = settings.to_json()
-    model = {"clusters": clusters, "encoder": PIXELS} if kind == "image" else {"clusters": clusters}
-    method = {"name": "fedkmeans", "min_points": getattr(settings.method, "min_points", LEAST_GROUP)}
-    return make_settings(
-        {
-            **{key: raw[key] for key in SHARED},
-            "method": method,
-            "model": model,
-            "tracking": {"mlflow": False},
-        }
-    )
+    raw = {key: value for key, value in settings.to_json().items() if key in SHARED}
+    raw["model"] = {"clusters": clusters}
+    if kind == "image":
+        raw["model"]["encoder"] = PIXELS
+    raw["method"] = {"name": "fedkmeans", "min_points": getattr(settings.method, "min_points", LEAST_GROUP)}
+    raw["tracking"] = {"mlflow": False}
+    return make_settings(raw)

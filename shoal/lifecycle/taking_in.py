@@ -24,15 +24,13 @@ from shoal.data.intake.own_images import read_folder, refuse
 from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
 from shoal.data.sets.intake_notes import left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
-from shoal.data.sets.prepared import Prepared, read_manifest
-from shoal.data.sets.writing import writing
+from shoal.data.sets.prepared import Prepared, read_manifest, writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.engine.sites.gathering import samples_at_sites
+from shoal.engine.sites.sites_pool import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_command import dvc, refusal
-from shoal.lifecycle.dvc_tracking import dvc_root, try_to_track
+from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, try_to_track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -221,14 +219,15 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     folder = watched.folder
     fresh = not_seen_before(arrivals.left_out, folder, onto)
     refuse_too_many(fresh, arrivals.files, night.bad, folder)
-    reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
     batch = arrivals.batch
+    new = 0
+    message = f"nothing new in {folder}"
     if batch is not None:
         if onto is not None:
             refuse_strange(batch, onto, night.strange, folder, what)
         onto = store_batch(name, places.store(), batch, night.held_out, watched.settings.seed, onto)
-        clients = counted(len(set(batch.client)), "client")
-        message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}"
+        new = len(batch.x)
+        message = f"{counted(new, f'new {what[:-1]}')} of {counted(len(set(batch.client)), 'client')} in {folder}"
     elif onto is None:
         words = (
             f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client",
@@ -236,14 +235,12 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
             f"of tables add the first one with `shoal data add TABLE --name {name}`, and nights append the others",
         )
         raise DataError("; ".join(filter(None, words)))
-    else:
-        message = f"nothing new in {folder}"
-        if fresh:
-            record(onto.folder, arrivals.intake, append=True)
+    elif fresh:
+        record(onto.folder, arrivals.intake, append=True)
     # Also where nothing is new: a night may have been killed before DVC knew of it.
     _, warning = try_to_track(onto.folder)
     message = "; ".join(filter(None, (message, arrivals.intake.summary(), warning)))
-    return _taken_in(onto, 0 if batch is None else len(batch.x), message, reasons)
+    return _taken_in(onto, new, message, tuple(f"{each.path}: {each.reason}" for each in fresh))
 
 
 def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:

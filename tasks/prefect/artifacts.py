@@ -7,10 +7,9 @@ import contextlib
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.page import mlflow_page
+from shoal.review.mlflow_log.tracking import mlflow_page
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.sweeps.search.caveats import value_in_words
-from shoal.sweeps.search.result import SearchResult
+from shoal.sweeps.search.result import SearchResult, value_in_words
 
 
 def result_artifacts(folder: RunFolder) -> None:

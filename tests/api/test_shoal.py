@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import shoal
-from shoal.api.settings_source import nested, settings_of
+from shoal.api.running import nested, settings_of
 from shoal.engine.settings.run_settings import load_settings
 from shoal.engine.store.run_events import Event
 from tests.conftest import SMALL

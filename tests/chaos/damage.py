@@ -41,11 +41,10 @@ PRELOADED = (
     "shoal.review.served.drift",
     "shoal.review.served.judging",
     "shoal.review.served.promotion",
-    "shoal.review.served.record",
     "shoal.review.pages.report",
     "shoal.review.mlflow_log.pyfunc",
-    "shoal.review.mlflow_log.whole_run",
-    "shoal.sweeps.search.scores",
+    "shoal.review.mlflow_log.tracking",
+    "shoal.sweeps.search.runner",
 )
 """What readers import, once for all of them."""
 LONGEST = 1200

@@ -66,7 +66,7 @@ class Subject:
 
 def prepare(home: Path) -> Subject:
     """Make an own set and finished runs below a home folder, which SHOAL_HOME names and the process stands in."""
-    from shoal.lifecycle.adding import add_own
+    from shoal.lifecycle.dvc_tracking import add_own
     from tests.planted_images import write_clients, write_new
 
     write_clients(home / "in")
@@ -196,7 +196,7 @@ def serving(subject: Subject) -> None:
 
 def scores(subject: Subject) -> None:
     """The score of a search that this run has."""
-    from shoal.sweeps.search.scores import score_of
+    from shoal.sweeps.search.runner import score_of
 
     print(score_of(RunFolder(subject.run), "neighbours"))
 

@@ -25,7 +25,7 @@ ENTRY = "tests.chaos.nights:night"
 MODULES = (
     "shoal.flows.nightly",
     "shoal.review.mlflow_log.pyfunc",
-    "shoal.review.mlflow_log.whole_run",
+    "shoal.review.mlflow_log.tracking",
     "mlflow.pyfunc",
     "tests.chaos.nights",
 )
@@ -60,7 +60,7 @@ SHARES = (60, 20, 20)
 
 def night() -> None:
     """Carry out a night of the home in this process, which is forked from a nursery; never returns."""
-    from shoal.cli.leaving import leave
+    from shoal.cli.main import leave
     from shoal.core.errors import ShoalError
     from shoal.engine.settings import places
     from shoal.engine.settings.merge import merge

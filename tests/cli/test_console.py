@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.console import NameSafeConsole, cell, shoal_command, show_result
-from shoal.cli.memory import is_out_of_memory, out_of_memory
+from shoal.cli.main import is_out_of_memory, out_of_memory
 from shoal.core.errors import escaped
 from shoal.engine.store.run_events import Event
 from shoal.lifecycle.progress import progress

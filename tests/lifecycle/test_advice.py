@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from shoal.cli.data import app
 from shoal.engine.settings.run_settings import load_settings
-from shoal.lifecycle.advice import advise
+from shoal.lifecycle.preparing import advise
 
 POINTS = ["data.name=gaussian", "data.options={samples: 80, clusters: 3, dimension: 8, test: 20}"]
 

@@ -23,13 +23,12 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store import codec
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import assigning
-from shoal.lifecycle.assign_settings import AssignSettings
-from shoal.lifecycle.assigning import AssignError, assign_new
+from shoal.lifecycle.assigning import AssignError, AssignSettings, assign_new
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import store_uri
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-from shoal.review.pages.report import cluster_rows
+from shoal.review.pages.report import parts_of
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.stable_names import NIGHT
 from shoal.review.served import predict as serving
@@ -130,7 +129,8 @@ def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: 
     assert table is not None
     sizes = table["cluster_id"].value_counts()
     assert sizes.to_dict() != table["cluster"].value_counts().to_dict()
-    assert {row["cluster"]: row["samples"] for row in cluster_rows(second)} == {k: f"{n}" for k, n in sizes.items()}
+    shown = {row["cluster"]: row["samples"] for row in parts_of(second)["clusters"]}
+    assert shown == {k: f"{n}" for k, n in sizes.items()}
     assert {int(path.stem.split("-")[1]) for path in draw_cluster_sheets(second)} == set(sizes.index)
     assert {k: explain(second, k).samples for k in sizes.index} == sizes.to_dict()
     shutil.rmtree(second.path)

@@ -17,8 +17,7 @@ from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import choosing, starting
-from shoal.lifecycle.choosing import settings_of_space
-from shoal.lifecycle.kept_choices import choice_file, known_choice, write_choice
+from shoal.lifecycle.choosing import choice_file, known_choice, settings_of_space, write_choice
 from shoal.lifecycle.preparing import prepare_data, with_known_choices, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.auto import ENCODER

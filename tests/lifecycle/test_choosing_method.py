@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.sets.prepared import EMBEDDED, Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle import choosing_method
+from shoal.lifecycle.choosing import choice_file
 from shoal.lifecycle.choosing_method import facts_of
-from shoal.lifecycle.kept_choices import choice_file
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices, with_scheme
 from shoal.lifecycle.starting import find_like, new_run

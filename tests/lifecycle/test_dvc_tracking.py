@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lifecycle.dvc_command import dvc
-from shoal.lifecycle.dvc_tracking import DvcError, track
+from shoal.lifecycle.dvc_tracking import DvcError, dvc, track
 
 
 @pytest.fixture

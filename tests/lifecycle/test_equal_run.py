@@ -12,7 +12,7 @@ import pytest
 from shoal.engine.store import lineage as lineage_module
 from shoal.engine.store.code_version import GitState
 from shoal.engine.store.run_folder import LINEAGE, write_lineage
-from shoal.lifecycle.equal_run import equal_run
+from shoal.lifecycle.claim import equal_run
 from shoal.lifecycle.starting import new_run
 from tests.runs import stopped, straight
 

@@ -16,7 +16,7 @@ from shoal.data.sets.intake_notes import names_file
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.lifecycle import taking_in
-from shoal.lifecycle.dvc_command import dvc
+from shoal.lifecycle.dvc_tracking import dvc
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.taking_in import NightError, take_in, update_from_dvc
 from tests.planted_images import write_clients, write_new

@@ -21,7 +21,7 @@ import requests
 from rich.console import Console
 
 from shoal.serving import serve as serving
-from shoal.serving.left_over import end_left_over
+from shoal.serving.deployments import end_left_over
 from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, exposure_warnings
 from tests.flows.test_prefect import free_port
 from tests.serving import attack

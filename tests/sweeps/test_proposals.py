@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.sweeps.search.caveats import caveats
 from shoal.sweeps.search.definition import SearchDefinition, make_search
 from shoal.sweeps.search.page import evaluator_of, importances
 from shoal.sweeps.search.proposals import import_optuna, most_trials, propose, settle
-from shoal.sweeps.search.result import SearchResult, noise_of, result_from_trials
+from shoal.sweeps.search.result import SearchResult, caveats, noise_of, result_from_trials
 
 VARY: dict[str, Any] = {
     "local.lr": {"low": 1e-5, "high": 1.0, "log": True},

@@ -15,8 +15,7 @@ from shoal.core.streams import SERVER, Streams
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.figures import save
-from shoal.review.pages.method_views import method_and_history
+from shoal.review.pages.figures import method_and_history, save
 from shoal_research.cfcl.delay import delays
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel

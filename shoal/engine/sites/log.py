@@ -105,7 +105,7 @@ class SiteLog:
     def compared(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the lines and the end that they have; errors as of `entries`."""
         known = self.known_end()
-        lines: list[bytes] = []
+        lines = []
         if self.path.exists():
             lines = self.path.read_bytes().splitlines(keepends=True)
         entries = []
@@ -138,14 +138,10 @@ class SiteLog:
 def contents(answer: bytes) -> dict[str, Any]:
     """Return what an answer holds, as a line of the log has it."""
     record, files = unpack(SiteAnswer, answer)
-    names = [f"{name}.{inner}" for name, value in record.facts.items() for inner in inner_names(value)]
+    inner_of = {name: value if isinstance(value, Mapping) else [""] for name, value in record.facts.items()}
+    names = [f"{name}.{inner}" for name, inners in inner_of.items() for inner in inners]
     about = [{"sha256": name, "bytes": len(content), "arrays": arrays(content)} for name, content in files.items()]
     return {"refused": record.error, "facts": names, "files": about, "bytes": len(answer), "sha256": digest(answer)}
-
-
-def inner_names(value: Any) -> list[str]:
-    """Return the names of a fact's entries; one empty name where it has none."""
-    return list(value) if isinstance(value, Mapping) else [""]
 
 
 def arrays(content: bytes) -> dict[str, list[Any]]:

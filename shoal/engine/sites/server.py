@@ -41,7 +41,8 @@ def serve(study: Study) -> None:
 
     key = secrets.token_bytes(32)
     with serving(study.folder, "the server of the sites"), Listener(HERE, backlog=64, authkey=key) as listener:
-        check_port(study.port)
+        if fault := port_fault("", study.port):  # the network would share it with another program
+            raise ShoalError(f"port {study.port} cannot be used: {fault}")
         cell = ServerCell(study.url, study.host, study.keys)
         entry = {"port": listener.address[1], "key": key.hex()}
         write_atomic(study.entry, json.dumps(entry).encode(), mode=PRIVATE)
@@ -50,18 +51,16 @@ def serve(study: Study) -> None:
                 threading.Thread(target=attend, args=(cell, study, listener.accept()), daemon=True).start()
 
 
-def check_port(port: int) -> None:
-    """Refuse a port on which another program listens: the network would share it.
-
-    Raises:
-        ShoalError: another program listens there, or it cannot be used.
-    """
+def port_fault(host: str, port: int) -> str:
+    """Return why a port of an address cannot be listened on, such as that another program does; empty if it can."""
     with socket.socket() as probe:
+        # Like servers: a port whose last connections are closing is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", port))
+            probe.bind((host, port))
         except OSError as error:
-            raise ShoalError(f"port {port} cannot be used: {error.strerror}") from None
+            return error.strerror or str(error)
+    return ""
 
 
 def attend(cell: ServerCell, study: Study, link: Connection) -> None:

@@ -2,6 +2,8 @@
 
 The parent is looked up by a tag and created where it is missing, so that the same comparison again adds to it.
 Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
+
+Assignments of new files in MLflow: a run for each batch, with its table, its contact sheet and its numbers.
 """
 
 from __future__ import annotations
@@ -9,17 +11,18 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.experiments import NOTE, experiment_of
-from shoal.review.mlflow_log.run import PARENT, RUN_ID, run_with_tag
-from shoal.review.mlflow_log.tracking import artifact_folder, open_client, shown_uri, tracking_uri
-from shoal.review.mlflow_log.trouble import reason_of
+from shoal.review.mlflow_log.run import NOTE, PARENT, RUN_ID, experiment_of, run_with_tag
+from shoal.review.mlflow_log.tracking import artifact_folder, open_client, reason_of, shown_uri, tracking_uri
+from shoal.review.results.summary import counted
 
 MAX_TAG_CHARACTERS = 8000
 """Characters of a tag's value that MLflow keeps."""
@@ -119,3 +122,45 @@ class ParentRun:
             parent = self._client.create_run(self._experiment, tags=tags, run_name=self.name)
         self._id = str(parent.info.run_id)
         self._client.update_run(self._id, status="RUNNING", name=self.name)
+
+
+TAG = "shoal.assignment"
+"""Tag of a run: the model and the number of the batch, by which a repeated log finds it."""
+
+
+def log_assignment(
+    champion: RunFolder,
+    model: str,
+    version: str,
+    batch: str,
+    folder: Path,
+    table: pd.DataFrame,
+    left_out: Sequence[str],
+) -> bool:
+    """Log a batch of assigned files; the same batch again changes nothing. A warning says if MLflow is out of reach.
+
+    Args:
+        champion: the run whose model assigned them; its settings say where to log.
+        model: the registered name.
+        version: of the model.
+        batch: number of the batch.
+        folder: with the files of the batch.
+        table: a row a sample.
+        left_out: a sentence for each file that could not be used.
+
+    Returns:
+        Whether MLflow has it.
+    """
+    tags = {"shoal.model": model, "shoal.model_version": version, "shoal.assigned_by": champion.name}
+    name = f"{counted(len(table), 'sample')} assigned by version {version} of {model}"
+    run = ParentRun(champion.settings(), (TAG, f"{model} {batch}"), name, tags)
+    metrics = {"assigned/samples": float(len(table)), "assigned/skipped": float(len(left_out))}
+    if len(table):
+        metrics["assigned/mean_confidence"] = float(table["confidence"].mean())
+    run.finish(
+        metrics,
+        folder,
+        f"{name}; {counted(len(left_out), 'file')} left out. The artifacts hold the table, the files that were left "
+        "out with their reasons (batch.json), and of images a contact sheet.",
+    )
+    return run.reached

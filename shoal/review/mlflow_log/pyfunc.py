@@ -37,8 +37,7 @@ from shoal.methods.contract.prediction import Prediction
 from shoal.models.frozen import source_of
 from shoal.review.mlflow_log.pyfunc_input import samples, takes, without_clients
 from shoal.review.results.clusters import cluster_facts
-from shoal.review.results.served_method import served_method
-from shoal.review.results.site_offsets import CLIENT, SITE_SAMPLES, site_by_site, tell_offset
+from shoal.review.results.served_method import CLIENT, SITE_SAMPLES, served_method, site_by_site, tell_offset
 from shoal.review.results.stable_names import NAME, NAME_MEANING
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")

@@ -11,16 +11,14 @@ import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
-from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.image_decoding import decode
+from shoal.data.intake.images import MODES, decode, in_form
 from shoal.data.sets.prepared import DTYPES, DataSpec
-from shoal.review.results.site_offsets import CLIENT
+from shoal.review.results.served_method import CLIENT
 
 COLUMN = "image"
 """The column, or key, with one image a row."""
-_MODES = {1: "L", 3: "RGB"}
 
 
 class InputError(MlflowException):
@@ -43,7 +41,7 @@ class InputError(MlflowException):
 def takes(spec: DataSpec) -> str:
     """Return what a model of this data takes, in words."""
     arrays = f"arrays {DTYPES[spec.kind]} (n, {', '.join(map(str, spec.shape))})"
-    if spec.kind != "image" or spec.shape[0] not in _MODES:
+    if spec.kind != "image" or spec.shape[0] not in MODES:
         return arrays
     colour = "grey" if spec.shape[0] == 1 else "colour"
     size = f"{spec.shape[1]}x{spec.shape[2]}"
@@ -131,7 +129,7 @@ def _array(rows: list[Any], spec: DataSpec) -> np.ndarray:
 
 def _image(text: Any, number: int, spec: DataSpec) -> np.ndarray:
     """Return one encoded image as uint8 (channels, height, width)."""
-    if spec.kind != "image" or spec.shape[0] not in _MODES or not isinstance(text, str | bytes):
+    if spec.kind != "image" or spec.shape[0] not in MODES or not isinstance(text, str | bytes):
         raise InputError(f"the request holds text, or text beside numbers: expected {takes(spec)}")
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
@@ -143,8 +141,4 @@ def _image(text: Any, number: int, spec: DataSpec) -> np.ndarray:
         raise InputError(f"image {number} is not base64: expected {takes(spec)}") from None
     except DataError as error:
         raise InputError(f"image {number} cannot be read: {str(error)[:200]}") from None
-    height, width = spec.shape[1:]
-    image = Image.fromarray(pixels).convert(_MODES[spec.shape[0]])
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(image).reshape(height, width, -1).transpose(2, 0, 1)
+    return in_form(pixels, spec.shape)

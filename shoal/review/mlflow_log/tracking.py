@@ -3,11 +3,27 @@
 A tag of the MLflow run says which rounds it has (`shoal.review.mlflow_log.rounds`), and its models say whether they are
 complete (`shoal.review.mlflow_log.models`), so no number or model is logged twice. Metrics have the time at which their
 round ended. A server out of reach never stops training; the next sync catches up.
+
+The description of a run on MLflow's page: the verdict, a link to the report, the task and the outcome.
+
+The address of a run on MLflow's page.
+
+The last work on a run that is logged to MLflow: log it, then register its model.
+
+Trouble with MLflow becomes an event of the run and never makes the run fail. Doing the work again changes nothing that
+MLflow has.
+
+A check of every file of a finished run against its digest, before the run is copied to another place.
+
+The reason why MLflow does not have a run, in one sentence that says what to do.
+
+A run's files in MLflow: settings, lineage, tables, report and figures.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import re
@@ -16,21 +32,32 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
-from shoal.engine.settings.addresses import fill_variables, masked
+from shoal.engine.settings.addresses import fill_variables, masked, without_user
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.checkpoint import load_manifest
+from shoal.engine.store.codec import StoreError
+from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.experiments import NOTE
-from shoal.review.mlflow_log.files import log_files
+from shoal.engine.store.tables import TABLES
+from shoal.review.mlflow_log.embedded_store import ready_store, recorded_uri, store_uri
+from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.models import log_models
-from shoal.review.mlflow_log.note import note_text
-from shoal.review.mlflow_log.rounds import log_quality, log_rounds
-from shoal.review.mlflow_log.run import mlflow_run
-from shoal.review.mlflow_log.trouble import INCOMPLETE, check_installed, has_reported_trouble, reason_of
-from shoal.review.results.views import REPORT
+from shoal.review.mlflow_log.rounds import log_quality, log_rounds, lost_rounds
+from shoal.review.mlflow_log.run import NOTE, mlflow_run
+from shoal.review.results import views
+from shoal.review.results.clusters import (
+    CENTRES,
+    FACTS,
+    FEATURES,
+    TABLE,
+    cluster_facts,
+    read_cluster_tensors,
+    read_clusters,
+)
+from shoal.review.results.summary import summary_of
 
 # Seconds for one answer: a server with an object store answers when it has stored a whole model.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
@@ -154,7 +181,10 @@ def report_trouble(run: RunFolder, error: Exception) -> None:
     """Record in the events of a run, once a start, why MLflow does not have it, and what to do."""
     settings = run.settings()
     with contextlib.suppress(ShoalError):  # a full disk takes no event
-        if not has_reported_trouble(run):
+        kinds = [event.kind for event in run.events()]
+        begun = max((place for place, kind in enumerate(kinds) if kind in ("started", "resumed")), default=0)
+        # MLflow is asked beside the run's start, and may have failed just before that is noted.
+        if INCOMPLETE not in kinds[max(0, begun - 1) :]:
             run.event(
                 INCOMPLETE,
                 message=f"MLflow at {shown_uri(settings)} does not have all of the run ({reason_of(error, settings)}); "
@@ -184,7 +214,7 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         log_quality(client, run_id, run)
         log_models(client, logged, run, settings, final=status == "FINISHED")
         log_files(client, run_id, run, settings)
-        report = settings.tracking.clients and (run.path / REPORT).exists()
+        report = settings.tracking.clients and (run.path / views.REPORT).exists()
         # A description that is there stays, also one that a user wrote.
         if status == "FINISHED" and not logged.data.tags.get(NOTE):
             client.set_tag(run_id, NOTE, note_text(run, logged, report=report))
@@ -194,3 +224,158 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         else:
             client.set_terminated(run_id, status, int((run.status().updated or 0) * 1000) or None)
     return run_id
+
+
+def mlflow_page(folder: RunFolder) -> str | None:
+    """Return the address of a run on MLflow's page.
+
+    Returns:
+        None where the run is not in MLflow, or where no page of its store is known.
+    """
+    tracking = folder.status().tracking
+    settings = folder.settings()
+    run_id = tracking.mlflow_run
+    if not run_id or tracking.mlflow_uri != recorded_uri(shown_uri(settings)):
+        return None  # it is not logged, or it is logged elsewhere now
+    store = tracking_uri(settings)
+    # The page of a store of the run's own, without a server, is not known.
+    page = os.environ.get(places.PAGE_VARIABLE) if settings.tracking.uri is None else None
+    if store.startswith("http"):
+        page = without_user(store)
+    return f"{page.rstrip('/')}/#/runs/{run_id}" if page else None
+
+
+def log_run(run: RunFolder) -> bool:
+    """Bring MLflow up to date with a run whose rounds are done: tables, figures, report, checkpoints, final model.
+
+    Returns:
+        Whether MLflow has all of it now.
+    """
+    try:
+        sync(run, run.settings())
+    except Exception as error:  # whatever MLflow raises, the run is done
+        report_trouble(run, error)
+        return False
+    return True
+
+
+def register_model(run: RunFolder) -> str | None:
+    """Register the model that a run has logged, and move the aliases of its name.
+
+    Returns:
+        Its version; None where the settings want none or MLflow has no model.
+    """
+    settings = run.settings()
+    run_id = run.status().tracking.mlflow_run
+    if run_id is None:
+        return None
+    try:
+        return register(run, settings, open_client(settings), run_id)
+    except Exception as error:
+        report_trouble(run, error)
+        return None
+
+
+def check_whole(run: RunFolder) -> None:
+    """Refuse a finished run with a damaged file; figures and the report, which are views, are not checked.
+
+    Raises:
+        StoreError, RunError: names the run, the file, and what to do.
+    """
+    run.settings()
+    run.whole_events()
+    for name in TABLES:
+        run.table(name)
+    lost = lost_rounds(run)
+    for round in range(run.status().round + 1):
+        if round in lost:
+            continue
+        try:
+            load_manifest(run, round)
+        except StoreError as error:
+            raise StoreError(
+                f"run {run.name}: {error}; `shoal run --resume {run.name}` writes the tables without round {round}"
+            ) from error
+    read_state(run)
+    read_clusters(run)
+    for name in (CENTRES, FEATURES):
+        read_cluster_tensors(run, name)
+
+
+INCOMPLETE = "mlflow_incomplete"
+"""Event of a run: MLflow does not have all of it."""
+
+
+class TrackingError(ShoalError):
+    """MLflow cannot log a run, for a reason that the user can correct."""
+
+
+def check_installed() -> None:
+    """Refuse to continue without the package MLflow; a folder named `mlflow` on Python's path is no package.
+
+    Raises:
+        TrackingError: says how to install it.
+    """
+    spec = importlib.util.find_spec("mlflow")
+    if spec is None or spec.origin is None:
+        raise TrackingError(
+            "the package mlflow is not installed here: `pip install mlflow`, or set tracking.mlflow to false"
+        )
+
+
+def reason_of(error: Exception, settings: Settings) -> str:
+    """Return what an error says, without the secrets of an address, and of MLflow's errors at most 200 characters."""
+    reason = masked(str(error) or type(error).__name__, settings.tracking.uri)
+    if isinstance(error, ShoalError):
+        return reason
+    return short_text(Exception(reason))
+
+
+FILES = ("settings.yaml", "lineage.json", "rounds.parquet")
+CLIENT_FILES = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES)
+"""Files with data of single clients."""
+REPORT = "Report.html"
+"""The report among the artifacts: MLflow lists capital letters first, so that it stands above all other files."""
+
+
+def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> None:
+    """Log the files of a run that has ended; files that MLflow has are replaced.
+
+    With `tracking.clients` false, files with data of single clients are left out: only rounds, settings and the model
+    are logged.
+
+    Args:
+        client: an MlflowClient.
+        run_id: the MLflow run.
+        run: the run's folder.
+        settings: of the run.
+    """
+    names = FILES + CLIENT_FILES if settings.tracking.clients else FILES
+    for path in (run.path / name for name in names):
+        if path.exists():
+            client.log_artifact(run_id, str(path))
+    report = run.path / views.REPORT
+    if settings.tracking.clients and report.exists():
+        client.log_text(run_id, report.read_text(), REPORT)
+        client.log_artifacts(run_id, str(run.figures), "figures")
+
+
+def note_text(run: RunFolder, mlflow_run: Any, *, report: bool) -> str:
+    """Return a run's description, in Markdown.
+
+    Args:
+        run: the run's folder.
+        mlflow_run: the MLflow run.
+        report: whether MLflow has the report.
+    """
+    parts = []
+    facts = cluster_facts(run)
+    if facts is not None and facts.verdict is not None:
+        parts.append(f"**Verdict: {facts.verdict.word}.** {facts.verdict.reason}")
+    if report:
+        info = mlflow_run.info
+        link = f"#/experiments/{info.experiment_id}/runs/{info.run_id}/artifacts/{REPORT}"
+        parts.append(f"**[Open the report]({link})**")
+    summary = summary_of(run)
+    parts.append(f"{summary.task} {summary.outcome}")
+    return "\n\n".join(parts)

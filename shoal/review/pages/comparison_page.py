@@ -11,19 +11,21 @@ from typing import Any
 import pandas as pd
 
 from shoal.core.errors import ShoalError
-from shoal.engine.settings.run_settings import Settings, flatten
+from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
+from shoal.methods.scores.metrics import METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import value_in_table
-from shoal.review.results.comparison import check_different, why_not_comparable
-from shoal.review.results.number_names import name_of, value_of
+from shoal.review.pages.report import value_in_table
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
+from shoal.review.results.runs import check_different, why_not_comparable
+from shoal.review.results.summary import name_of, value_of
 from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
 """Runs of a page: each has a letter."""
+TASK = "{0.method.name} on {0.data.name}, {0.partition.kind}, seed {0.seed}"
+"""The settings of a run in words."""
 TOLERANCE = 5e-5
 """Numbers that differ by less count as equal, and none of them is called the best."""
 
@@ -50,7 +52,7 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         "comparison.html.j2",
         runs=runs,
         results=dict(zip(runs, results, strict=True)),
-        tasks={letter: task_of(folder.settings()) for letter, folder in runs.items()},
+        tasks={letter: TASK.format(folder.settings()) for letter, folder in runs.items()},
         links={letter: report_of(folder) for letter, folder in runs.items()},
         not_comparable=reason,
         lines=lines_of(results, comparable=reason is None),
@@ -60,11 +62,6 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     )
 
 
-def task_of(settings: Settings) -> str:
-    """Return method, data, partition and seed in words."""
-    return f"{settings.method.name} on {settings.data.name}, {settings.partition.kind}, seed {settings.seed}"
-
-
 def lines_of(results: Sequence[RunResult], *, comparable: bool) -> list[dict[str, Any]]:
     """Return every number that a run has: those with a description first, then bytes and seconds.
 
@@ -72,24 +69,23 @@ def lines_of(results: Sequence[RunResult], *, comparable: bool) -> list[dict[str
         For each number its name, its meaning in words (may be empty), which direction is better, and for each run the
         text to show (empty where it has none) and whether that is the best.
     """
+    sent = {way: words for way, words in WAYS.items() if any(result.bytes[way] for result in results)}
+    about = {metric.name: (metric.words, metric.better) for metric in METRICS}
+    last = {f"bytes_{way}": (f"sent {words}", "lower") for way, words in sent.items()}
+    last["seconds"] = ("of all rounds", "neither")
+    numbers = [
+        {**shown_metrics(result), **{f"bytes_{way}": result.bytes[way] for way in sent}, "seconds": result.seconds}
+        for result in results
+    ]
+    names = {name for scores in numbers for name in scores}
+    others = sorted(names - {*about, *last})
     lines = []
-
-    def add(name: str, words: str, better: str, values: list[float | None]) -> None:
+    for name in (*(name for name in about if name in names), *others, *last):
+        words, better = {**about, **last}.get(name, ("", "neither"))
+        values = [scores.get(name) for scores in numbers]
         texts = ["" if value is None else value_of(name, value) for value in values]
         best = best_of(values, better if comparable else "neither")
         lines.append({"name": name, "words": words, "better": better, "cells": list(zip(texts, best, strict=True))})
-
-    numbers = [shown_metrics(result) for result in results]
-    names = {name for scores in numbers for name in scores}
-    described = [metric.name for metric in METRICS if metric.name in names]
-    for name in described:
-        add(name, DESCRIBED[name].words, DESCRIBED[name].better, [scores.get(name) for scores in numbers])
-    for name in sorted(names - set(described)):
-        add(name, "", "neither", [scores.get(name) for scores in numbers])
-    for way, words in WAYS.items():
-        if any(result.bytes[way] for result in results):
-            add(f"bytes_{way}", f"sent {words}", "lower", [float(result.bytes[way]) for result in results])
-    add("seconds", "of all rounds", "neither", [result.seconds for result in results])
     return lines
 
 
@@ -99,10 +95,10 @@ def best_of(values: Sequence[float | None], better: str) -> list[bool]:
     >>> best_of([0.5, None, 0.7], "higher"), best_of([1.0, 1.0], "lower")
     ([False, False, True], [False, False])
     """
-    present = [value for value in values if value is not None]
-    if better == "neither" or max(present) - min(present) < TOLERANCE:
+    present = sorted(value for value in values if value is not None)
+    if better == "neither" or present[-1] - present[0] < TOLERANCE:
         return [False] * len(values)
-    best = max(present) if better == "higher" else min(present)
+    best = present[-1 if better == "higher" else 0]
     return [value is not None and abs(value - best) < TOLERANCE for value in values]
 
 

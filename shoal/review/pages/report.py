@@ -1,8 +1,14 @@
-"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events."""
+"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events.
+
+The origin of a run, for its report: settings that differ from the defaults, lineage with links, how to repeat it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +16,30 @@ import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.data.sets.remedy import EMBEDDED
+from shoal.core.errors import ShoalError
+from shoal.data.sets.prepared import EMBEDDED
 from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
+from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
-from shoal.review.pages.cluster_sheets import FOLDER, named_clusters
-from shoal.review.pages.embedding_figure import FILE as EMBEDDING
+from shoal.review.mlflow_log.model_card import LineageRow, sources_of
+from shoal.review.mlflow_log.run import shorten
+from shoal.review.mlflow_log.tracking import mlflow_page
+from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
+from shoal.review.pages.figures import EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
-from shoal.review.pages.window_pictures import INKS
-from shoal.review.results.baseline_tables import baseline_rows
-from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.next_step import next_step
-from shoal.review.results.number_names import name_of, value_of
-from shoal.review.results.result import WAYS, run_result, shown_metrics
-from shoal.review.results.run_data import run_data
+from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
 from shoal.review.results.site_clusters import site_rows
-from shoal.review.results.summary import summary_of
+from shoal.review.results.summary import baseline_rows, name_of, summary_of, value_of
 from shoal.review.results.views import REPORT, check_figures, keep_view
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
@@ -82,7 +89,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         loss_note=method.loss_note(settings.method, settings.rounds),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         repeat=repeat_command(run) if in_run_folder else "dvc repro",
-        files=run_files(run) if in_run_folder else [],
+        files=[name for name in FILES if in_run_folder and (run.path / name).exists()],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
         **parts_of(run),
@@ -98,76 +105,64 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
     Raises:
         StoreError: a file of the run is damaged.
     """
+    facts = cluster_facts(run)
     table = named_clusters(run)
-    parts = {
+    parts: dict[str, Any] = {
         "summary": summary_of(run),
         "next": next_step(run, run_result(run)),
-        "clusters": cluster_rows(run),
         "dealt": labels_by_clients(run),
-        "channels": drawn_channels(run),
-        "sheets": embedded_sheets(run),
         "clients": last_clients(run),
         "of_sites": site_rows(run),
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
         "origins": lineage_rows(run),
         "figures": embedded_figures(run),
-        "embedding": [embedded(path) for path in run.figures.glob(EMBEDDING)],
     }
-    if table is None:
+    if facts is None or table is None:
         return parts
+    twins = []
+    if comparison := facts.comparison:
+        twins = [tuple(facts.numbers[k] for k in pair) for pair in comparison.twins]
+        about = {"samples": comparison.samples, "space": in_words(comparison.space)}
+        parts["baselines"] = {"rows": baseline_rows(comparison), **about}
     return parts | {
-        "facts": cluster_facts(run),
+        "facts": facts,
+        "clusters": cluster_rows(table, facts.numbers),
+        "channels": drawn_channels(run),
+        "sheets": embedded_sheets(run, twins),
+        "embedding": [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)],
         "confused": confusion(table),
         "crossed": clusters_by_clients(table),
-        "baselines": about_baselines(run),
-        "sites": about_sites(run, table),
-        "twins": twin_columns(run, table),
+        "sites": about_sites(run, table, facts),
+        "twins": twin_columns(run, table, twins),
     }
 
 
-def about_baselines(run: RunFolder) -> dict[str, Any] | None:
-    """Return the table of null baselines with its number of samples and their space, where the run has them."""
-    facts = cluster_facts(run)
-    if facts is None or facts.comparison is None:
-        return None
-    comparison = facts.comparison
-    return {"rows": baseline_rows(comparison), "samples": comparison.samples, "space": in_words(comparison.space)}
-
-
-def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
+def about_sites(run: RunFolder, table: pd.DataFrame, facts: ClusterFacts) -> str | None:
     """Return a sentence about clusters and clients, where the run has several.
 
     Args:
         run: the run's folder.
         table: its cluster table.
+        facts: about its clusters.
     """
-    facts = cluster_facts(run)
-    if facts is None or facts.sites is None:
+    if facts.sites is None:
         return None
     owned = table.dropna(subset=["client"]).drop_duplicates("client")
     names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-    twins = () if facts.comparison is None else facts.comparison.twins
-    sentence = site_sentence(facts.sites, names, facts.numbers, twins)
+    sentence = site_sentence(facts.sites, names, facts.numbers, facts.comparison.twins if facts.comparison else ())
     if run_result(run).metrics.get("site_offsets"):
         return f"Sites differ by offsets, which were estimated and taken away. {sentence}"
     return sentence
 
 
-def twins_of(run: RunFolder) -> list[tuple[int, ...]]:
-    """Return the pairs of clusters that may be one kind, by the numbers by which people know them."""
-    facts = cluster_facts(run)
-    if facts is None or facts.comparison is None:
-        return []
-    return [tuple(facts.numbers[k] for k in pair) for pair in facts.comparison.twins]
-
-
-def twin_columns(run: RunFolder, table: pd.DataFrame) -> list[dict[str, Any]]:
+def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
     """Return for clusters that may be one kind the means of the columns in which they differ most; of vectors alone.
 
     Args:
         run: the run's folder.
         table: its cluster table; clusters have the numbers by which people know them.
+        twins: pairs of such clusters.
     """
     data = run_data(run)
     if data is None or data[0].spec.kind != "vector":
@@ -179,17 +174,12 @@ def twin_columns(run: RunFolder, table: pd.DataFrame) -> list[dict[str, Any]]:
     x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=extra["features"])
     means = x.groupby(rows["cluster"].to_numpy()).mean().T
     shown = []
-    for first, second in twins_of(run):
+    for first, second in twins:
         most = ((means[first] - means[second]).abs() / x.std()).nlargest(MAX_COLUMNS).index
-        for column, pair in means.loc[most, [first, second]].iterrows():
-            shown.append(
-                {
-                    "clusters": f"{first} and {second}",
-                    "mean of": column,
-                    "the first": pair[first].round(4),
-                    "the second": pair[second].round(4),
-                }
-            )
+        pairs = means.loc[most, [first, second]].round(4).set_axis(["the first", "the second"], axis=1)
+        pairs = pairs.rename_axis("mean of").reset_index()
+        pairs.insert(0, "clusters", f"{first} and {second}")
+        shown += pairs.to_dict("records")
     return shown
 
 
@@ -224,17 +214,17 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     return rows
 
 
-def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
+def cluster_rows(table: pd.DataFrame, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Return a row a cluster, empty ones too.
 
     Its size and share, how many clients it has, the largest of them, mean confidence, and its most frequent label.
+
+    Args:
+        table: a run's cluster table.
+        numbers: of all clusters.
     """
-    table = named_clusters(run)
-    facts = cluster_facts(run)
-    if table is None or facts is None:
-        return []
     rows = []
-    for cluster in sorted(facts.numbers):
+    for cluster in sorted(numbers):
         samples = table[table["cluster"] == cluster]
         row: dict[str, Any] = {
             "cluster": cluster,
@@ -264,16 +254,17 @@ def drawn_channels(run: RunFolder) -> list[tuple[str, str]]:
     return [(str(name), f"rgb{INKS[number % len(INKS)]}") for number, name in enumerate(names)]
 
 
-def embedded_sheets(run: RunFolder) -> dict[str, Any]:
+def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     """Return the contact sheets that `SHEETS_BYTES` hold, and the number of those left out.
 
-    Each sheet has its name, a JPEG in base64, and whether two fit beside each other.
+    Each sheet has its name, a JPEG in base64, and whether two fit beside each other. Clusters that may be one kind
+    (`twins`) come first.
     """
-    sheets: list[tuple[str, str, bool]] = []
+    sheets = []
     total = 0
     paths = {int(path.stem.split("-")[1]): path for path in (run.figures / FOLDER).glob("cluster-*.png")}
-    twins = [cluster for pair in twins_of(run) for cluster in pair if cluster in paths]
-    for cluster in dict.fromkeys([*twins, *sorted(paths)]):
+    first = [cluster for pair in twins for cluster in pair if cluster in paths]
+    for cluster in dict.fromkeys([*first, *sorted(paths)]):
         path = paths[cluster]
         file = io.BytesIO()
         try:
@@ -293,9 +284,71 @@ def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
     """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
     drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
     drawn.sort(key=lambda path: FIRST.index(path.stem) if path.stem in FIRST else len(FIRST))
-    return [(path.stem, embedded(path)) for path in drawn]
+    return [(path.stem, in_base64(path.read_bytes())) for path in drawn]
 
 
-def embedded(path: Path) -> str:
-    """Return a file in base64."""
-    return in_base64(path.read_bytes())
+MAX_CHARACTERS = 120
+"""Characters of a value that are shown."""
+FILES = (SETTINGS, LINEAGE, "rounds.parquet", "clients.parquet", "links.parquet", "clusters.parquet", "events.jsonl")
+"""The files of a run to which its report links, where they exist."""
+
+
+def changed_rows(settings: Settings) -> list[tuple[str, str, str]]:
+    """Return the settings that differ from the defaults of the method, the data and the partition scheme.
+
+    Args:
+        settings: of the run.
+
+    Returns:
+        For each setting its key, its value, and the default. Method, data and partition scheme, on which the other
+        defaults depend, come first, with the default of all runs.
+    """
+    values = flatten(settings)
+    fallback = flatten(make_settings({}))
+    default = default_settings(settings)
+    rows = [(key, value_in_table(values[key]), value_in_table(fallback.get(key))) for key in DECIDE_DEFAULTS]
+    return rows + [
+        (key, value_in_table(value), value_in_table(default.get(key)))
+        for key, value in changed_settings(settings).items()
+    ]
+
+
+def value_in_table(value: Any) -> str:
+    """Return a setting's value for a table, without passwords and not too long."""
+    if value is None:
+        return "none"
+    return shorten(masked(str(value)), MAX_CHARACTERS)
+
+
+def lineage_rows(run: RunFolder) -> list[LineageRow]:
+    """Return what the run's numbers come from: MLflow run, code, data, partition, machine."""
+    lineage = run.lineage()
+    machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
+    versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
+    return [
+        *tracking_rows(run),
+        *sources_of(run),
+        LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"),
+        LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"),
+        LineageRow("versions", versions),
+    ]
+
+
+def tracking_rows(run: RunFolder) -> list[LineageRow]:
+    """Return the run's pages in MLflow and Prefect, where it has some."""
+    tracking = run.status().tracking
+    rows = []
+    if run_id := tracking.mlflow_run:
+        row = LineageRow("MLflow run", f"{run_id}, on the page that shoal serve starts")
+        with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
+            if page := mlflow_page(run):
+                row = LineageRow("MLflow run", run_id, masked(page))
+        rows.append(row)
+    if prefect := tracking.prefect:
+        rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
+    return rows
+
+
+def repeat_command(run: RunFolder) -> str:
+    """Return the shell command that computes the run again from its settings."""
+    return f"shoal run {shlex.quote(str(run.path / SETTINGS))}"

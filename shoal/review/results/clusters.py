@@ -13,7 +13,7 @@ written last: without it, or with another state's digest in it, the table is mad
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
     Args:
         run: the run's folder.
         call: sends a request to a worker (`shoal.engine.cluster.pool_interface.Pool.call`).
-        write: writes it, given the last round; by default `assign_and_write`.
+        write: writes it, given the last round; by default one worker finds the clusters of all samples.
 
     Returns:
         Whether the run has a table now.
@@ -156,7 +156,10 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
     round = status.round
     release_freed_memory()  # of the messages of the last rounds
     try:
-        (write or assign_and_write)(run, round, call)
+        if write is None:
+            write_clusters(run, round, assign_samples(run, round, call))
+        else:
+            write(run, round, call)
         release_freed_memory()  # of the table, before the report reads it
         keep_facts_digest(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
@@ -166,15 +169,6 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
             run.event("clusters_skipped", level=WARNING if expected else None, message=message)
         return False
     return True
-
-
-def assign_and_write(run: RunFolder, round: int, call: Call) -> None:
-    """Have a worker find the clusters under the state of the last round, and write them.
-
-    Raises:
-        MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
-    """
-    write_clusters(run, round, assign_samples(run, round, call))
 
 
 def has_clusters(run: RunFolder) -> bool:
@@ -245,10 +239,8 @@ def write_clusters(run: RunFolder, round: int, found: Assigned) -> None:
         round: the last round.
         found: the answer for it.
     """
-    status = run.status()
     prepared = open_prepared(run.folder_of("data"))
-    partition = load_partition(run.folder_of("partition"))
-    table = cluster_table(prepared, partition, found)
+    table = cluster_table(prepared, load_partition(run.folder_of("partition")), found)
     names = stable_names(run, table, found)
     if names is not None:
         table = with_names(table, names)
@@ -262,40 +254,50 @@ def write_clusters(run: RunFolder, round: int, found: Assigned) -> None:
         if tensors:
             save_tensors(run.path / file, tensors, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
-    quality: dict[str, float | None] = {"silhouette": found.silhouette}
-    assert status.weights_sha256 is not None, "the run is finished"
-    quality |= size_shares(np.bincount(found.cluster, minlength=found.clusters))
-    confidence = "margin"
-    if found.centres is None:
-        confidence = "probability"
-    sites = dependence_on_sites(run, table, found.clusters)
-    if sites is not None:
-        quality["site_nmi"] = sites.nmi
+    quality = {"silhouette": found.silhouette, **size_shares(np.bincount(found.cluster, minlength=found.clusters))}
     if found.comparison is not None:
         quality |= found.comparison.numbers
-    facts = ClusterFacts(
+    write_facts(
+        run,
+        quality,
+        found.comparison,
+        dependence_on_sites(run, table, found.clusters),
         round=round,
-        weights_sha256=status.weights_sha256,
         clusters=found.clusters,
-        confidence=confidence,
-        quality={name: value for name, value in quality.items() if value is not None},
+        confidence="probability" if found.centres is None else "margin",
         data=clustered_data(prepared),
         files={name: file_digest(run.path / name) for name in (TABLE, *files) if (run.path / name).exists()},
-        comparison=found.comparison,
-        sites=sites,
-        verdict=verdict_on(run, found.comparison, sites),
         names=names,
     )
+
+
+def write_facts(
+    run: RunFolder,
+    quality: Mapping[str, float | None],
+    comparison: Comparison | None,
+    sites: SiteDependence | None,
+    **others: Any,
+) -> None:
+    """Write clusters.json, with the verdict that follows from a comparison with null baselines, where there is one.
+
+    Args:
+        run: the run's folder.
+        quality: numbers that judge the clusters; those that are None are left out.
+        comparison, sites, others: as of `ClusterFacts`.
+    """
+    weights = run.status().weights_sha256
+    assert weights is not None, "the run is finished"
+    if sites is not None:
+        quality = {**quality, "site_nmi": sites.nmi}
+    known = {name: value for name, value in quality.items() if value is not None}
+    verdict = None
+    if comparison is not None:
+        choice = run.lineage().clusters_chosen
+        verdict = verdict_of(comparison, sites, choice.doubt if choice else None)
+    facts = ClusterFacts(
+        weights_sha256=weights, quality=known, comparison=comparison, sites=sites, verdict=verdict, **others
+    )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
-
-
-def verdict_on(run: RunFolder, comparison: Comparison | None, sites: SiteDependence | None) -> Verdict | None:
-    """Return what the clusters are worth; None where they were not compared with null baselines."""
-    if comparison is None:
-        return None
-    choice = run.lineage().clusters_chosen
-    doubt = None if choice is None else choice.doubt
-    return verdict_of(comparison, sites, doubt)
 
 
 def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> StableNames | None:
@@ -306,10 +308,10 @@ def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> Stable
         table: its cluster table.
         found: its clusters.
     """
-    night = next((event for event in reversed(run.events()) if event.kind == NIGHT), None)
-    if night is None:
+    champions = [event.facts.get("champion") for event in run.events() if event.kind == NIGHT]
+    if not champions:
         return None
-    name = night.facts.get("champion")
+    name = champions[-1]
     if name is None:
         return first_names(found.clusters)
     taken = first_free_name(run)
@@ -406,7 +408,7 @@ def cluster_table(prepared: Prepared, partition: Partition, found: Assigned) -> 
             number = {name: k for k, name in enumerate(partition.client_names)}
             client[train:] = [number.get(name, nobody) for name in client_name[train:]]
     columns: dict[str, Any] = {
-        "client": whole_numbers(client, client == nobody),
+        "client": pd.arrays.IntegerArray(client.astype(np.int64), client == nobody),
         "client_name": client_name,
         "part": np.repeat(np.array(["train", TEST], dtype=object), [train, test]),
         "sample": sample,
@@ -419,11 +421,6 @@ def cluster_table(prepared: Prepared, partition: Partition, found: Assigned) -> 
     if found.distance is not None:
         columns["distance"] = found.distance.astype(np.float32)
     return pd.DataFrame(columns)
-
-
-def whole_numbers(values: np.ndarray, missing: np.ndarray) -> pd.api.extensions.ExtensionArray:
-    """Return whole numbers of which some are missing, as a column of a table."""
-    return pd.arrays.IntegerArray(values.astype(np.int64), missing)
 
 
 def partition_client_names(partition: Partition) -> list[str]:
@@ -487,21 +484,22 @@ def cluster_facts(run: RunFolder) -> ClusterFacts | None:
         StoreError: the file is damaged, of another state than the run ended with, or has gone missing.
     """
     path = run.path / FACTS
-    status = run.status()
-    sha256 = status.digest_of(FACTS)
+    sha256 = run.status().digest_of(FACTS)
     if not path.exists() and sha256 is None:
         return None
-    try:
+    with written_again(run):
         facts = read_facts(path)
         check_digest(path, sha256)
-    except StoreError as error:
-        raise damaged_clusters(run, error) from error
     return facts
 
 
-def damaged_clusters(run: RunFolder, error: StoreError) -> StoreError:
-    """Return the error for a damaged file of a run's clusters."""
-    return StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` writes it again")
+@contextlib.contextmanager
+def written_again(run: RunFolder) -> Iterator[None]:
+    """Add to the error about a damaged file of a run's clusters how it is written again."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` writes it again") from error
 
 
 def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.DataFrame | None:
@@ -517,10 +515,8 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
     facts = cluster_facts(run)
     if facts is None or TABLE not in facts.files:
         return None  # there are no clusters, or their tables lie at sites
-    try:
+    with written_again(run):
         return read_table(run.path / TABLE, facts.files[TABLE], columns)
-    except StoreError as error:
-        raise damaged_clusters(run, error) from error
 
 
 def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] | None:
@@ -532,10 +528,8 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
     facts = cluster_facts(run)
     if facts is None or name not in facts.files:
         return None
-    try:
+    with written_again(run):
         return load_tensors(run.path / name, sha256=facts.files[name])[0]
-    except StoreError as error:
-        raise damaged_clusters(run, error) from error
 
 
 def quality(run: RunFolder) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pandas as pd
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.clusters import partition_client_names
-from shoal.review.results.run_data import run_data
+from shoal.review.results.result import run_data
 
 MAX_CROSSED = 30
 """The largest number of rows, and of columns, of a table."""
@@ -48,8 +48,8 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
     """
     if not counts.size:
         return None
-    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_CROSSED])
-    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_CROSSED])
+    largest = [np.argsort(-counts.sum(axis=axis).to_numpy(), kind="stable")[:MAX_CROSSED] for axis in (1, 0)]
+    rows, columns = map(np.sort, largest)
     shown = counts.iloc[rows, columns]
     return CrossTable(
         row,

@@ -1,10 +1,16 @@
-"""The result of a run, read from its folder."""
+"""The result of a run, read from its folder.
+
+The data that a run was made of, where they are still on this machine.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shoal.core.errors import ShoalError
+from shoal.data.partition.table import Partition, load_partition
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS
 from shoal.methods.scores.verdict import Verdict
@@ -54,7 +60,7 @@ def run_result(run: RunFolder) -> RunResult:
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
-    metrics: dict[str, float] = {}
+    metrics = {}
     for _, evaluated in rounds[names].dropna(how="all").tail(1).iterrows():
         metrics = {name: float(value) for name, value in evaluated.dropna().items()}
     sent = dict.fromkeys(WAYS, 0)
@@ -63,9 +69,6 @@ def run_result(run: RunFolder) -> RunResult:
         sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
         seconds = round(float(rounds["seconds_round"].sum()), 3)
     facts = cluster_facts(run)
-    verdict = None
-    if facts is not None:
-        verdict = facts.verdict
     return RunResult(
         run=str(run.path),
         status=status.state,
@@ -76,7 +79,7 @@ def run_result(run: RunFolder) -> RunResult:
         seconds=seconds,
         mlflow_run=status.tracking.mlflow_run,
         weights_sha256=status.weights_sha256,
-        verdict=verdict,
+        verdict=facts.verdict if facts else None,
     )
 
 
@@ -92,3 +95,21 @@ def shown_metrics(result: RunResult) -> dict[str, float]:
     last = {name: metrics.pop(name) for name in neither if name in metrics}
     first = {metric.name: metrics.pop(metric.name) for metric in METRICS if metric.name in metrics}
     return {**first, **result.quality, **metrics, **last}
+
+
+def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
+    """Return the data set and the partition of a run; None where either is not here, or is another one now.
+
+    Args:
+        run: the run's folder.
+    """
+    lineage = run.lineage()
+    try:
+        prepared = open_prepared(run.folder_of("data"))
+        partition = load_partition(run.folder_of("partition"))
+    except (ShoalError, OSError):
+        return None
+    same = prepared.manifest.digest == lineage.data.digest and partition.digest == lineage.partition.digest
+    if not same:
+        return None
+    return prepared, partition

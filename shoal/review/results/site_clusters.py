@@ -13,13 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from shoal.core.records import record_to_json
 from shoal.core.streams import Streams
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.messages.wire import Assign, AssignedAtSite, Call, Failed
 from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.engine.store.checkpoint import load_index, load_manifest
-from shoal.engine.store.codec import write_sealed
 from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -29,7 +27,7 @@ from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
-from shoal.review.results.clusters import FACTS, ClusterFacts, cluster_facts, clustered_data, verdict_on
+from shoal.review.results.clusters import cluster_facts, clustered_data, write_facts
 from shoal.review.results.summary import size
 
 Baseline = Callable[[int], tuple[str, Comparison] | None]
@@ -62,8 +60,7 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     manifest = load_manifest(run, round)
     told = {} if manifest.record is None else manifest.record.metrics
     common = "clusters_used" in told or f"clusters_used{AT_LEAST}" in told
-    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
-    comparison = mean_comparison(comparisons) if comparisons else None
+    comparison = comparison_of(answers)
     if common and comparison is not None and (trained := baseline(answers[0].clusters)) is not None:
         comparison = beside(comparison, *trained)
     quality: dict[str, float | None] = {f"silhouette{BY_SITE}": mean_silhouette(answers)}
@@ -72,27 +69,30 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     if common and (counts != WITHHELD).all():
         quality |= size_shares(counts.sum(0))
         dependence = dependence_of_counts(run, list(sites.values()), answers)
-    if dependence is not None:
-        quality["site_nmi"] = dependence.nmi
     if comparison is not None:
         numbers = comparison.numbers.items()
         quality |= {name if name.endswith(BY_CLIENT) else name + BY_SITE: value for name, value in numbers}
-    status = run.status()
-    assert status.weights_sha256 is not None, "the run is finished"
-    facts = ClusterFacts(
+    write_facts(
+        run,
+        quality,
+        comparison,
+        dependence,
         round=round,
-        weights_sha256=status.weights_sha256,
         clusters=answers[0].clusters,
         confidence="probability",
-        quality={name: value for name, value in quality.items() if value is not None},
         data=clustered_data(open_prepared(run.folder_of("data"))),
         files={},
-        comparison=comparison,
-        sites=dependence,
-        verdict=verdict_on(run, comparison, dependence),
-        by_site={site: shown_counts(answer.counts) for site, answer in zip(sites, answers, strict=True)},
+        by_site={
+            site: tuple(np.where((answer.counts == WITHHELD).any(0), WITHHELD, answer.counts.sum(0)).tolist())
+            for site, answer in zip(sites, answers, strict=True)
+        },
     )
-    write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def comparison_of(answers: list[AssignedAtSite]) -> Comparison | None:
+    """Return the mean of the sites' comparisons with null baselines; None: no site has one."""
+    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
+    return mean_comparison(comparisons) if comparisons else None
 
 
 def beside(comparison: Comparison, space: str, baseline: Comparison) -> Comparison:
@@ -113,11 +113,6 @@ def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: Sit
         raise MethodError(answer.error)
     assert isinstance(answer, AssignedAtSite)
     return answer
-
-
-def shown_counts(counts: np.ndarray) -> tuple[int, ...]:
-    """Return the samples of each cluster at a site from those of its clients; `WITHHELD` where one is withheld."""
-    return tuple(np.where((counts == WITHHELD).any(0), WITHHELD, counts.sum(0)).tolist())
 
 
 def site_rows(run: RunFolder) -> list[dict[str, str]]:

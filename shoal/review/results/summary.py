@@ -1,16 +1,29 @@
-"""The task and the outcome of a run in two sentences and five numbers, with which its report begins."""
+"""The task and the outcome of a run in two sentences and five numbers, with which its report begins.
+
+The table beside a report's verdict: the run and its null baselines.
+
+The names that pages have for people, with units, in place of the keys of tables and metrics.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
+
+from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.baselines import Comparison
+from shoal.methods.scores.client_scores import BY_CLIENT
+from shoal.methods.scores.metrics import DESCRIBED
+from shoal.methods.scores.verdict import in_words
+from shoal.methods.scores.withheld import AT_LEAST, AT_MOST
 from shoal.review.results.clusters import cluster_facts, read_clusters
-from shoal.review.results.result import RunResult, run_result
-from shoal.review.results.run_data import run_data
+from shoal.review.results.result import WAYS, RunResult, run_data, run_result
 
 SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "neighbour_agreement", "silhouette", "loss")
 """The scores that a summary may name, the most telling first: those with labels before those without."""
@@ -63,10 +76,12 @@ def summary_of(run: RunFolder) -> Summary:
         run: the run's folder.
     """
     result = run_result(run)
-    clusters = clusters_found(run, result)
-    scores = scores_of(result)
-    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
-    return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
+    values = {**result.metrics, **result.quality}
+    names = [name for name in SCORES if name in values][:MAX_SCORES]
+    scores = [Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names]
+    numbers = (*clusters_found(run, result), *scores)
+    costs = (bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
+    return Summary(task_sentence(run), outcome_sentence(run, result, numbers), (*numbers, *costs))
 
 
 def task_sentence(run: RunFolder) -> str:
@@ -116,22 +131,15 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        sizes_in_words = f"of {sizes.min():,} to {sizes.max():,} samples"
+        about = f"of {sizes.min():,} to {sizes.max():,} samples"
         if unused := facts.clusters - len(sizes):
-            sizes_in_words += f"; {unused} of {facts.clusters} are empty"
-        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
+            about += f"; {unused} of {facts.clusters} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
     for name, ending in (("clusters_used", ""), ("clusters", " of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            return (Number(f"{count}", f"{plural(count, 'cluster')}{ending}"),)
+            return (Number(f"{count}", plural(count, "cluster") + ending),)
     return ()
-
-
-def scores_of(result: RunResult) -> tuple[Number, ...]:
-    """Return the most telling scores that the run has."""
-    values = {**result.metrics, **result.quality}
-    names = [name for name in SCORES if name in values][:MAX_SCORES]
-    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names)
 
 
 def bytes_sent(moved: Mapping[str, int]) -> Number:
@@ -150,9 +158,7 @@ def size(count: float) -> str:
     while count >= 1000 and power < len(units) - 1:
         count /= 1000
         power += 1
-    if not power:
-        return f"{count:,.0f} B"
-    return f"{count:,.1f} {units[power]}"
+    return f"{count:,.{min(power, 1)}f} {units[power]}"
 
 
 def duration(seconds: float) -> str:
@@ -182,3 +188,86 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return noun
     return f"{noun}s"
+
+
+def baseline_rows(comparison: Comparison) -> list[dict[str, str]]:
+    """Return a row for the run, one for each null baseline, and one for random clusters, without empty columns."""
+    scores = (comparison.baseline_acc, comparison.baseline_neighbours, comparison.baseline_probes)
+    rows = {"this run": [comparison.acc, comparison.neighbours, comparison.probe]}
+    for space in dict.fromkeys((*comparison.baseline_neighbours, *comparison.baseline_probes)):
+        rows[f"K-means on {in_words(space)}"] = [values.get(space) for values in scores]
+    rows["the run's clusters in random order"] = [comparison.chance_acc, 0.0, None]
+    columns = ["ACC", "neighbour agreement", "linear probe"]
+    table = pd.DataFrame.from_dict(rows, "index", float, columns).dropna(axis="columns", how="all")
+    table = table.map("{:.3f}".format, na_action="ignore").fillna("").rename_axis("").reset_index()
+    return list(table.to_dict("records"))
+
+
+NAMES = {
+    **IN_WORDS,
+    **{f"bytes_{way}": f"sent {words}" for way, words in WAYS.items()},
+    "ari": "ARI",
+    "features_acc": "ACC of K-means on the features",
+    "probe_of_run": "linear probe on the run's features, on a draw of samples",
+    "acc_min": "ACC of the worst client",
+    "acc_max": "ACC of the best client",
+    "group_gain": "gain of K-means over samples without groups",
+    "chance_acc": "ACC of random clusters",
+    "site_nmi": "NMI of clusters and clients",
+    "balance": "balance of cluster sizes",
+    "clusters_used": "clusters with samples",
+    "smallest_cluster": "share of the smallest cluster",
+    "largest_cluster": "share of the largest cluster",
+    "samples": "training samples",
+    "seconds": "time of training",
+    "loss_instance": "loss, instances",
+    "loss_cluster": "loss, clusters",
+    "loss_prototypes": "loss, prototypes",
+    "pool_dropped": "negatives left out",
+    "confidence": "mean confidence",
+    "samples_withheld": "samples in counts that sites withhold",
+}
+MEANS = {BY_CLIENT: "mean by client", BY_SITE: "mean by site", AT_LEAST: "at least", AT_MOST: "at most"}
+OF_BASELINES = ("neighbour_agreement", "acc")
+"""Numbers that null baselines have too: the name of the baseline stands behind `_of_`."""
+
+
+def name_of(key: str) -> str:
+    """Return the name of a number for people.
+
+    >>> name_of("bytes_d2d"), name_of("acc_of_pixels_by_site"), name_of("knn_by_client")
+    ('sent between clients', 'ACC of K-means on pixels, mean by site', 'k-NN accuracy, mean by client')
+    """
+    if key in NAMES:
+        return NAMES[key]
+    for ending, words in MEANS.items():
+        if key.endswith(ending):
+            return f"{name_of(key.removesuffix(ending))}, {words}"
+    number, _, space = key.partition("_of_")
+    if space and number == "probe":
+        return f"linear probe on {in_words(space)}"
+    if space and number in OF_BASELINES:
+        return f"{name_of(number)} of K-means on {in_words(space)}"
+    return key.replace("_", " ")
+
+
+def value_of(key: str, value: object) -> str:
+    """Return a value of a table with its unit.
+
+    >>> value_of("bytes_up", 956624.0), value_of("seconds", 0.4), value_of("loss", 4.39353), value_of("samples", 1288)
+    ('956.6 kB', '0.4 s', '4.3935', '1,288')
+    >>> value_of("acc", 1.0), value_of("acc_of_pixels", 1.0), value_of("knn_by_client", 1.0)
+    ('1.0000', '1.0000', '1.0000')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if not math.isfinite(value):
+        return str(value)
+    if key.startswith("bytes_"):
+        return size(value)
+    if key.startswith("seconds"):
+        return duration(value)
+    number = key.removesuffix(BY_CLIENT).removesuffix(BY_SITE).partition("_of_")[0]
+    if value == int(value) and number not in DESCRIBED:
+        return f"{int(value):,}"
+    return f"{value:.4f}"

@@ -31,7 +31,8 @@ def keep_view(run: RunFolder, view: str, source: str = "") -> None:
         view: FIGURES or REPORT.
         source: of figures, from `source_of_figures`; empty where they are to be drawn again.
     """
-    files = {str(path.relative_to(run.path)): file_digest(path) for path in view_files(run, view)}
+    paths = run.figures.rglob("*") if view == FIGURES else [run.path / REPORT]
+    files = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(paths) if path.is_file()}
     write_sealed(run.path / VIEWS, {**kept_views(run), view: {"files": files, "source": source}}, sync=False)
 
 
@@ -43,13 +44,6 @@ def kept_views(run: RunFolder) -> dict[str, Any]:
         return {}
 
 
-def view_files(run: RunFolder, view: str) -> list[Path]:
-    """Return the files of a view."""
-    if view == REPORT:
-        return [run.path / REPORT]
-    return sorted(path for path in run.figures.rglob("*") if path.is_file())
-
-
 def files_of(run: RunFolder, view: str) -> dict[str, str]:
     """Return the digests of the files of a view, by their names below the run's folder."""
     return dict(kept_views(run).get(view, {}).get("files", {}))
@@ -59,10 +53,9 @@ def damaged_files(run: RunFolder, view: str) -> list[Path]:
     """Return the files of a view that were changed, or have gone missing, since they were written."""
     damaged = []
     for name, sha256 in files_of(run, view).items():
-        try:
-            check_digest(run.path / name, sha256)
-        except StoreError:
-            damaged.append(run.path / name)
+        path = run.path / name
+        if not path.is_file() or file_digest(path) != sha256:
+            damaged.append(path)
     return damaged
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from shoal.core.streams import Streams
 from shoal.data.intake.own_store import VERSIONS
@@ -80,24 +81,23 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
     predictor = Predictor(champion)
     parts: dict[str, Any] = {"train": prepared.train_x, "test": prepared.test_x}
     table["new"] = table["index"] >= table["part"].map({part: versions[-1][part] for part in parts})
-    clusters: dict[str, tuple[list[int], list[int]]] = {"": ([], [])}
+    drawn = []
     for number, client in enumerate(prepared.manifest.extra["clients"]):
         rng = Streams(seed, client=number).numpy("samples to look for drift in")
-        clusters[client] = ([], [])
-        for side in (0, 1):
-            rows = table[(table["client"] == client) & (table["new"] == side)]
+        for new, rows in table[table["client"] == client].groupby("new"):
             if len(rows) > MAX_SAMPLES:
                 rows = rows.iloc[np.sort(rng.choice(len(rows), MAX_SAMPLES, replace=False))]
             for part, files in rows.groupby("part"):
-                assigned = predictor.assign_array(parts[part][files["index"].to_numpy()])["cluster"].tolist()
-                clusters[client][side].extend(assigned)
-                clusters[""][side].extend(assigned)
-    compared = {name: pair for name, pair in clusters.items() if min(map(len, pair)) >= MIN_SAMPLES}
+                clusters = predictor.assign_array(parts[part][files["index"].to_numpy()])["cluster"]
+                drawn.append(pd.DataFrame({"client": client, "new": new, "cluster": clusters}))
+    samples = pd.concat(drawn)
+    sides = {}
+    for client, rows in [("", samples), *samples.groupby("client", sort=False)]:
+        pair = [rows.loc[rows["new"] == new, "cluster"].to_numpy() for new in (False, True)]
+        if min(map(len, pair)) >= MIN_SAMPLES:
+            sides[client] = pair
     rng = Streams(seed).numpy("drift thresholds")
-    drifts = []
-    for client, (old, new) in compared.items():
-        sides = (np.array(old), np.array(new))
-        drifts.append(
-            Drift(client, len(old), len(new), *share_drift(*sides, predictor.clusters, level / len(compared), rng))
-        )
-    return drifts
+    return [
+        Drift(client, len(old), len(new), *share_drift(old, new, predictor.clusters, level / len(sides), rng))
+        for client, (old, new) in sides.items()
+    ]

@@ -11,7 +11,6 @@ from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID
 from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepare import prepare
-from shoal.data.sets.prepared import Prepared
 from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.kept_state import read_state
@@ -71,7 +70,13 @@ def new_client(
         partition = make_partition(
             IID(clients=1, validation=validation), prepared, limit=limit, seed=facts.settings.seed
         )
-    check_alike(prepared, facts)
+    expected = facts.spec
+    spec = prepared.spec
+    if (expected.kind, expected.shape, expected.vocabulary) != (spec.kind, spec.shape, spec.vocabulary):
+        raise RunError(
+            f"the new client has {spec.kind} data of shape {spec.shape}, and the run's model takes {expected.kind} "
+            f"data of shape {expected.shape}: choose data of that kind and shape"
+        )
     data = DeviceData(prepared)
     # A number that no client of the run has, so that no random draw is shared.
     return Client(
@@ -117,21 +122,6 @@ class Enrolment:
     model: str
 
 
-def check_alike(prepared: Prepared, facts: RunFacts) -> None:
-    """Refuse data that the run's model cannot read.
-
-    Raises:
-        RunError: says which data the model takes.
-    """
-    expected = facts.spec
-    spec = prepared.spec
-    if (expected.kind, expected.shape, expected.vocabulary) != (spec.kind, spec.shape, spec.vocabulary):
-        raise RunError(
-            f"the new client has {spec.kind} data of shape {spec.shape}, and the run's model takes {expected.kind} "
-            f"data of shape {expected.shape}: choose data of that kind and shape"
-        )
-
-
 def enroll(run: RunFolder, client: Client, out: Path | None = None) -> Enrolment:
     """Walk a new client down the tree by the update of its training, and write the model of its leaf.
 
@@ -152,7 +142,7 @@ def enroll(run: RunFolder, client: Client, out: Path | None = None) -> Enrolment
     tree = state.tree
     vectors = method.vectors()
     network = method.network()
-    path: list[Step] = []
+    path = []
     node = 0
     while True:
         weights = server.model[f"node/{node}"]

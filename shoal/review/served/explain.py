@@ -161,10 +161,9 @@ def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         labels = groups["label"].value_counts(normalize=True).rename("label_share").reset_index("label")
         most = labels.rename(columns={"label": "mostly_label"}).groupby(level=0).head(1)
         clients = clients.join(most)
+    clients = clients.sort_values("samples", ascending=False, kind="stable").rename_axis("client")
     # The common test part comes last, even where it is large.
-    last = clients.index == TEST_PART
-    clients = clients.assign(last=last).sort_values(["last", "samples"], ascending=[True, False], kind="stable")
-    return clients.drop(columns="last").rename_axis("client").reset_index()
+    return clients.sort_index(key=lambda names: names == TEST_PART, kind="stable").reset_index()
 
 
 def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
@@ -176,8 +175,7 @@ def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON values: None stands for a missing one."""
-    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
-    return rows
+    return list(json.loads(table.to_json(orient="records", double_precision=15)))
 
 
 def heading_of(row: dict[Any, Any]) -> str:

@@ -2,6 +2,8 @@
 
 Images are decoded like those of a user's own data sets, and converted to the form of the set on which the model was
 trained: grey or in colour, and of its size. Unusable images are listed with their reasons.
+
+New images converted to the form of a finished run's data set, with a note of every conversion.
 """
 
 from __future__ import annotations
@@ -18,18 +20,28 @@ import numpy as np
 import pandas as pd
 import torch
 
-from shoal.core.errors import DataError, shown
+from shoal.core.errors import DataError, first_of, shown
 from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
-from shoal.data.intake.image_decoding import Unusable, decode
-from shoal.data.intake.images import Rejected, listing, note_left_out
+from shoal.data.intake.folder_files import find_images
+from shoal.data.intake.images import (
+    CONVERTED,
+    GREY_IN_COLOUR,
+    Rejected,
+    Unusable,
+    decode,
+    decode_with_changes,
+    in_form,
+    listing,
+    note_left_out,
+    why_not_read,
+)
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import TableCoding, encode
-from shoal.data.intake.tables import read_table, separator_hint
+from shoal.data.intake.tables import SUFFIXES, read_table, separator_hint
 from shoal.data.sets.csv_file import write_csv
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import DataSpec
-from shoal.data.sets.wording import first_of
 from shoal.engine.store.client_names import client_names
 from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.kept_state import read_state
@@ -44,18 +56,15 @@ from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
 from shoal.review.pages.cluster_sheets import by_certainty, captions
 from shoal.review.pages.contact_sheet import Block, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
-from shoal.review.results.served_method import served_method
-from shoal.review.results.site_offsets import CLIENT, SITE_SAMPLES, site_by_site, tell_offset
+from shoal.review.results.served_method import CLIENT, SITE_SAMPLES, served_method, site_by_site, tell_offset
 from shoal.review.results.stable_names import NAME, with_stable_numbers
 from shoal.review.results.summary import counted
-from shoal.review.served.new_images import images_in, read_image
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns"]
 """The model's features of samples in a table: left out, or a column a dimension, `embedding_0` and so on."""
 TABLES = (".parquet", ".csv", ".csv.gz")
-TABLE_FILES = (".parquet", ".pq", ".csv", ".csv.gz")
-"""Suffixes of tables that are written, and of those that are read."""
+"""Suffixes of tables that are written."""
 IMAGES_PER_BATCH = 256
 ROWS_PER_BATCH = 4096
 """Rows of a table or of an array in a batch."""
@@ -111,12 +120,9 @@ class Predictor:
         self.embedding = embedding
         self.clusters = facts.clusters
         self.names = None if facts.names is None else np.asarray(facts.names.names, dtype=np.int32)
-        data = facts.data
-        self.coding = data.coding or TableCoding(tuple(tidy(name) for name in data.features))
-        self.windows = data.windows
-        self.spec = data.spec
-        self.embedded = data.embedded
-        images = data.embedded or data
+        self.data = facts.data
+        self.spec = facts.data.spec
+        images = facts.data.embedded or facts.data
         self.image_spec = images.spec
         self.on_odd = images.on_odd
         method = served_method(run.settings(), self.spec, run.lineage().encoder_sha256)
@@ -129,11 +135,14 @@ class Predictor:
 
     def takes_images(self, source: Path) -> bool:
         """Return whether new samples in a folder or a file are images; vectors of an encoder may also be a table."""
-        is_table = source.is_file() and source.name.lower().endswith(TABLE_FILES)
-        return self.image_spec.kind == "image" and not (self.embedded is not None and is_table)
+        is_table = source.is_file() and source.name.lower().endswith(SUFFIXES)
+        return self.image_spec.kind == "image" and not (self.data.embedded is not None and is_table)
 
     def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
+        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
+
+        Images uint8 (n, channels, height, width) are encoded first if the set is.
+        """
         with torch.no_grad():
             prediction = self._predict(self._batch(x))
         columns = self._columns_of(prediction)
@@ -145,6 +154,8 @@ class Predictor:
         return columns
 
     def _batch(self, x: np.ndarray) -> torch.Tensor:
+        if x.ndim > 2 and self.encoder is not None:
+            x = encode_images(self.encoder, x)
         batch = torch.tensor(x, dtype=torch.float32)
         return batch / 255 if self.spec.kind == "image" else batch
 
@@ -168,13 +179,9 @@ class Predictor:
             x: of the site, as of `assign_array`; the first `ROWS_PER_BATCH` tell its offset.
             memory: the site's, which tells it better; may be empty.
         """
-        x = x[:ROWS_PER_BATCH]
-        if self.encoder is not None and x.ndim > 2:
-            x = encode_images(self.encoder, x)
-        with torch.no_grad():
-            predict = self._site_predictor(self._batch(x), memory)
         other = copy.copy(self)
-        other._predict = predict
+        with torch.no_grad():
+            other._predict = self._site_predictor(self._batch(x[:ROWS_PER_BATCH]), memory)
         return other
 
     @cached_property
@@ -184,15 +191,10 @@ class Predictor:
         Raises:
             EncoderError: it is not installed, or has other weights than then.
         """
-        if self.embedded is None:
+        if self.data.embedded is None:
             return None
-        return frozen_encoder(self.embedded.encoder.name, self.embedded.encoder.sha256)
-
-    def assign_images(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns of `assign` for images uint8 (n, channels, height, width), encoded if the set is."""
-        if self.encoder is not None:
-            x = encode_images(self.encoder, x)
-        return self.assign(x)
+        version = self.data.embedded.encoder
+        return frozen_encoder(version.name, version.sha256)
 
     def _columns_of(self, prediction: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
@@ -213,22 +215,17 @@ class Predictor:
         Raises:
             DataError: another shape or type, no sample, or values that are not finite.
         """
-        x = np.asarray(x)
+        x = np.ascontiguousarray(x)
         spec = self.spec
         if x.ndim > 2:
             spec = self.image_spec
         if spec.kind == "image" and x.ndim == 3 and spec.shape[0] == 1:
             x = x[:, None]
         check_array(x, spec)
-        assign = self.assign_images
         if spec.kind != "image":
-            assign = self.assign
             x = x.astype(np.float32)
-        parts = [
-            pd.DataFrame(assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH])))
-            for start in range(0, len(x), ROWS_PER_BATCH)
-        ]
-        table = pd.concat(parts, ignore_index=True)
+        batches = np.split(x, range(ROWS_PER_BATCH, len(x), ROWS_PER_BATCH))
+        table = pd.concat([pd.DataFrame(self.assign(batch)) for batch in batches], ignore_index=True)
         table.insert(0, "row", np.arange(len(table)))
         return table
 
@@ -309,7 +306,7 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
             f"no image in {source}: expected files such as .png or .jpg at any depth" + (f" ({seen})" if seen else "")
         )
     skipped: list[Rejected] = []
-    parts: list[pd.DataFrame] = []
+    parts = []
     for site, of_site in itertools.groupby(names, site_of):
         group = list(of_site)
         here = None
@@ -319,14 +316,18 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
             if images:
                 x = np.stack(list(images.values()))
                 here = here or site_model(predictor, x, site, intake)
-                parts.append(pd.DataFrame({"file": list(images), **here.assign_images(x)}))
-    if not parts and only is not None:
-        parts = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
-    if not parts:
+                parts.append(pd.DataFrame({"file": list(images), **here.assign(x)}))
+    if not parts and only is None:
         raise DataError(f"none of the {len(names)} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
-    intake.take("files", sum(map(len, parts)))
-    return Predicted(pd.concat(parts, ignore_index=True), skipped, intake)
+    table = pd.concat(parts or [no_samples()], ignore_index=True)
+    intake.take("files", len(table))
+    return Predicted(table, skipped, intake)
+
+
+def no_samples() -> pd.DataFrame:
+    """Return the table of no sample."""
+    return pd.DataFrame(columns=["file", "cluster", "confidence"])
 
 
 def readable(files: Sequence[str], read: Callable[[str], np.ndarray], skipped: list[Rejected]) -> dict[str, np.ndarray]:
@@ -355,20 +356,21 @@ def site_of(file: str) -> str:
 def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
-    if source.is_dir() or not source.name.lower().endswith(TABLE_FILES):
+    if source.is_dir() or not source.name.lower().endswith(SUFFIXES):
         raise DataError(
             f"{source} is not a table: the model was trained on the {spec.kind} data of {spec.name!r}; give a Parquet "
             f"or CSV file with its {expected} features (of windows: its channels), or a file with an array of vectors"
         )
     intake = Intake()
-    if predictor.windows is not None:
-        windows, names = new_windows(source, predictor.windows, intake)
+    data = predictor.data
+    if data.windows is not None:
+        windows, names = new_windows(source, data.windows, intake)
         assigned = predictor.assign_array(windows)
         assigned.insert(1, "window", names)
-        return Predicted(assigned, [], intake=intake)
+        return Predicted(assigned, [], intake)
     table = read_table(source, intake=intake)
     intake.see("columns", len(table.columns))
-    coding = predictor.coding
+    coding = data.coding or TableCoding(tuple(map(tidy, data.features)))
     names = list(coding.columns)
     clients = np.full(len(table), "")
     if CLIENT in table.columns and CLIENT not in names:
@@ -395,7 +397,7 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     intake.take("rows", len(x))
     assigned = by_client(predictor, x.reshape(len(x), *spec.shape), clients[kept], intake)
     assigned["row"] = np.flatnonzero(kept)
-    return Predicted(assigned, [], intake=intake)
+    return Predicted(assigned, [], intake)
 
 
 def by_client(predictor: Predictor, x: np.ndarray, clients: np.ndarray, intake: Intake) -> pd.DataFrame:
@@ -437,16 +439,17 @@ def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
     """Return the clusters of the vectors in a file of arrays, block by block."""
     spec = predictor.spec
     file = open_array_file(source)
+    rows, width = file.x.shape
     expected = int(np.prod(spec.shape))
-    if file.x.shape[1] != expected:
-        raise DataError(f"{source} has vectors of {file.x.shape[1]} numbers, expected {expected}, as {spec.name!r} has")
+    if width != expected:
+        raise DataError(f"{source} has vectors of {width} numbers, expected {expected}, as {spec.name!r} has")
     intake = Intake()
     parts = [predictor.assign_array(x.reshape(len(x), *spec.shape)) for x in float32_blocks(file)]
-    intake.see("rows", len(file.x))
-    intake.take("rows", len(file.x))
+    intake.see("rows", rows)
+    intake.take("rows", rows)
     table = pd.concat(parts, ignore_index=True)
-    table["row"] = np.arange(len(table))
-    return Predicted(table, [], intake=intake)
+    table["row"] = table.index
+    return Predicted(table, [], intake)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
@@ -519,3 +522,61 @@ def predicted_sheet(predicted: Predicted, source: Path, path: Path) -> Path:
         blocks.append(Block(heading, images, captions(drawn, True)))
     title = f"{counted(len(predicted.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
+
+
+def read_image(root: Path, file: str, spec: DataSpec, on_odd: str, intake: Intake) -> np.ndarray:
+    """Return an image in the form of the set's, uint8 (channels, height, width), and note every conversion.
+
+    A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
+    set is coloured.
+
+    Args:
+        root: the folder of the files.
+        file: the path of the image below it.
+        spec: of the set.
+        on_odd: how to treat an image of another size: skip or resize it.
+        intake: takes the notes.
+
+    Raises:
+        Unusable: the image cannot be read, or has another size and `on_odd` is not resize.
+    """
+    pixels, changes = decode_with_changes(root / file)
+    channels, height, width = spec.shape
+    expected = f"{height}x{width} (height x width)"
+    size = f"{pixels.shape[0]}x{pixels.shape[1]}"
+    odd = pixels.shape[:2] != (height, width)
+    if odd and on_odd != "resize":
+        raise Unusable(
+            f"odd-sized: {size}, the set's images are {expected}: --on-odd resize, or on_odd: resize of an "
+            "assignment, fits it",
+            f"not {expected}",
+        )
+    if changes:
+        intake.adapt(CONVERTED, file, changes)
+    if odd:
+        intake.adapt(f"resized to {expected}", file, f"from {size}")
+    if pixels.ndim == 3 and channels == 1:
+        intake.adapt("made grey, as the set is", file)
+    if pixels.ndim == 2 and channels == 3:
+        intake.adapt(GREY_IN_COLOUR, file)
+    return in_form(pixels, spec.shape)
+
+
+def images_in(source: Path, data: str, intake: Intake) -> list[str]:
+    """Return the paths of the images in a folder, or the name of a single file.
+
+    Args:
+        source: the folder or the file.
+        data: the name of the set that the model was trained on.
+        intake: takes the notes.
+
+    Raises:
+        DataError: the file is not an image that can be read.
+    """
+    if not source.is_file():
+        return find_images(source, intake)
+    intake.see("files")
+    reason = why_not_read(source)
+    if reason is not None:
+        raise DataError(f"{source} is not a usable image ({reason}): the model was trained on the images of {data!r}")
+    return [source.name]

@@ -19,20 +19,19 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.user_name import user_name
-from shoal.review.mlflow_log.champions import (
+from shoal.review.mlflow_log.model_registry import (
     APPROVED,
+    CHAMPION,
     PROMOTED,
     Move,
     champion_version,
     make_champion,
     note_move_by_hand,
+    registered_name,
     return_to_previous,
-    succession,
 )
-from shoal.review.mlflow_log.experiments import NIGHT_DECISION
-from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name
-from shoal.review.mlflow_log.tracking import open_client, shown_uri
-from shoal.review.mlflow_log.trouble import reason_of
+from shoal.review.mlflow_log.run import NIGHT_DECISION
+from shoal.review.mlflow_log.tracking import open_client, reason_of, shown_uri
 from shoal.review.results.stable_names import DECIDED
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import WAITS, Decision
@@ -63,26 +62,18 @@ def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | N
         version = champion_version(client, name)
         if version is None:
             return None, None
-        run = run_of_version(client, name, version)
-    folder = _folder_of_run(runs, run)
-    if folder is None:
+        run = run_of_version(client, name, version, runs)
+    if not (run.path / SETTINGS).is_file():
         raise PromotionError(
-            f"the champion models:/{name}@{CHAMPION} comes from run {run or 'unknown'}, whose folder is not in {runs}: "
+            f"the champion models:/{name}@{CHAMPION} comes from run {run.name}, whose folder is not in {runs}: "
             "restore the folder, or give the alias to a version whose run is there"
         )
-    return folder, version
+    return run, version
 
 
-def run_of_version(client: Any, name: str, version: str) -> str:
-    """Return the name of the run that a version comes from; empty where MLflow does not know it."""
-    return str(client.get_model_version(name, version).tags.get("shoal.run", ""))
-
-
-def _folder_of_run(runs: Path, name: str) -> RunFolder | None:
-    """Return a run by its name; None where its folder is not there."""
-    if name and (runs / name / SETTINGS).is_file():
-        return RunFolder(runs / name)
-    return None
+def run_of_version(client: Any, name: str, version: str, runs: Path) -> RunFolder:
+    """Return the run that a version comes from, whose folder may be gone; `unknown` where MLflow does not know it."""
+    return RunFolder(runs / client.get_model_version(name, version).tags.get("shoal.run", "unknown"))
 
 
 def name_of_model(settings: Settings) -> str:
@@ -128,10 +119,10 @@ def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) ->
 
 def decision_of(run: RunFolder) -> Decision | None:
     """Return the decision on a run; None where it was not judged."""
-    decided = [event.facts for event in run.whole_events() if event.kind == DECIDED]
-    if not decided:
-        return None
-    return record_from_json(Decision, {name: fact for name, fact in decided[-1].items() if name not in NOTES})
+    for event in reversed(run.whole_events()):
+        if event.kind == DECIDED:
+            return record_from_json(Decision, {name: fact for name, fact in event.facts.items() if name not in NOTES})
+    return None
 
 
 def execute_decision(run: RunFolder) -> str | None:
@@ -214,7 +205,9 @@ def approve(run: RunFolder, why: str) -> ChampionMove:
     name = name_of_model(settings)
     with registry_client(settings) as client:
         version = version_of(client, run, name)
-        before = next((champion for champion in succession(client, name)[-1:] if champion != version), None)
+        before = champion_version(client, name)
+        if before == version:
+            before = None
         move = make_champion(client, name, version, APPROVED, user(), why or NO_REASON)
         if client.get_model_version(name, version).tags.get(NIGHT_DECISION) == WAITS:
             _tag(client, run, name, version, {NIGHT_DECISION: APPROVED})
@@ -244,12 +237,11 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
                 "`shoal model promote RUN` makes the model of another run the champion, and these have one: "
                 + (", ".join(_names(client)) or "none")
             )
-        run = run_of_version(client, name, move.version)
-    folder = _folder_of_run(runs, run)
-    if folder is not None:
+        run = run_of_version(client, name, move.version, runs)
+    if (run.path / SETTINGS).is_file():
         message = f"{move.who} returned from models:/{name}/{before} to models:/{name}/{move.version}: {move.why}"
-        folder.event(MOVED, message=message)
-    return ChampionMove(name, move.version, run, before, move)
+        run.event(MOVED, message=message)
+    return ChampionMove(name, move.version, run.name, before, move)
 
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:

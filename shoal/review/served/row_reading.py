@@ -49,8 +49,7 @@ class Groups:
     def holding(self, rows: np.ndarray) -> np.ndarray:
         """Return the group of each row (m, k), int (m,)."""
         squared = (self.centres**2).sum(1) - 2 * rows @ self.centres.T
-        group: np.ndarray = self.of_centre[squared.argmin(1)]
-        return group
+        return np.asarray(self.of_centre[squared.argmin(1)])
 
     def without(self, rows: np.ndarray) -> Groups:
         """Return what is left of the groups without rows that are known (m, k)."""
@@ -144,12 +143,10 @@ def read_rows(samples: int, sent: Sequence[Sent], total: np.ndarray | None = Non
 
 def without_offsets(samples: int, total: np.ndarray, sent: Sequence[Sent]) -> list[Sent]:
     """Return groups of rows as they are, where a client may have subtracted an offset of its own in each message."""
-    complete = [(one, one.without_offset(samples, total)) for one in sent]
-    moved = [one for one, plain in complete if plain is not None and not np.allclose(one.sums, plain.sums, atol=1e-6)]
-    kept = [plain for _, plain in complete if plain is not None]
-    if moved:
-        return distinct(kept)
-    return list(sent)
+    complete = [(one, plain) for one in sent if (plain := one.without_offset(samples, total)) is not None]
+    if all(np.allclose(one.sums, plain.sums, atol=1e-6) for one, plain in complete):
+        return list(sent)
+    return distinct([plain for _, plain in complete])
 
 
 def distinct(sent: Sequence[Sent]) -> list[Sent]:

@@ -9,7 +9,9 @@ Symbols in shapes: n rows, m rows that were read, k columns.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +31,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import outgoing_update, part_of_sum
-from shoal.methods.contract.base import Method, Server, Update
+from shoal.methods.contract.base import Method, Server
 from shoal.methods.contract.message import Message, Tensors
 from shoal.review.served.row_reading import Sent, read_rows
 
@@ -143,8 +145,8 @@ def played_round(
         The state after the round.
     """
     sampling = ClientSampling(opened, BufferedRounds(opened), ClientHistory())
-    updates: list[Update] = []
-    heard: list[tuple[int, Sender]] = []
+    updates = []
+    heard = []
     clients = sampling.draw(server, RoundOutcomes())
     plan = unmasked_plan(opened, clients)
     for number in clients:
@@ -187,18 +189,17 @@ def sent_sums(down: Message, up: Message) -> list[Sent]:
     counts = next((tensors[name] for name in COUNTS if name in tensors), None)
     if counts is None or not {"sums", "centres"} & tensors.keys():
         return []
+    places: Iterable[np.ndarray | None] = repeat(None)
     if "sums" in tensors:
         sums = tensors["sums"]
-        centres = next(
-            (t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()), None
-        )
+        shape = (-1, *sums.shape[-2:])
+        alike = [t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()]
+        if alike:
+            places = alike[0].reshape(shape).numpy()
     else:
         sums = tensors["centres"] * counts[..., None]
-        centres = None
-    sets = len(sums.reshape(-1, *sums.shape[-2:]))
-    parts = zip(counts.reshape(sets, -1).numpy(), sums.reshape(sets, *sums.shape[-2:]).numpy(), strict=True)
-    places = [None] * sets if centres is None else list(centres.reshape(sets, *sums.shape[-2:]).numpy())
-    return [Sent(*part, place) for part, place in zip(parts, places, strict=True)]
+        shape = (-1, *sums.shape[-2:])
+    return list(map(Sent, counts.reshape(-1, sums.shape[-2]).numpy(), sums.reshape(shape).numpy(), places))
 
 
 def added_up(senders: list[Sender]) -> Sender:
@@ -219,32 +220,28 @@ def added_up(senders: list[Sender]) -> Sender:
 
 def judged(senders: Senders) -> ServerView:
     """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
-    clients: dict[int, ReadRows] = {}
+    clients: dict[int, ServerView] = {}
     for (client, _), sender in senders.items():
-        spread = np.concatenate(
-            [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
-        ).std(0)
-        read = read_rows(len(sender.rows), sender.sent, sender.total)
-        away = distances(sender.rows, read, spread)
-        centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
-        guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf) < NEAR
-        nearest = away.min(1, initial=np.inf)
-        wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
-        found = ReadRows(nearest < EXACT, nearest < NEAR, guessed, wrong)
-        if client not in clients or found.exact.sum() > clients[client].exact.sum():
-            clients[client] = found
-    exact, near, guessed = (np.concatenate(part) for part in zip(*(one[:3] for one in clients.values()), strict=True))
-    wrong = sum(one.wrong for one in clients.values())
-    return ServerView(len(exact), float(exact.mean()), float(near.mean()), float(guessed.mean()), wrong)
+        alike = [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
+        view = view_of(sender, np.concatenate(alike).std(0))
+        if client not in clients or view.exact > clients[client].exact:
+            clients[client] = view
+    views = list(clients.values())
+    rows = [view.rows for view in views]
+    exact, near, guessed = np.average([view[1:4] for view in views], 0, rows).tolist()
+    return ServerView(sum(rows), exact, near, guessed, sum(view.wrong for view in views))
 
 
-class ReadRows(NamedTuple):
-    """Which rows of a client were read exactly, nearly, or guessed by their centres, bool (n,); how many are wrong."""
-
-    exact: np.ndarray
-    near: np.ndarray
-    guessed: np.ndarray
-    wrong: int
+def view_of(sender: Sender, spread: np.ndarray) -> ServerView:
+    """Return the shares of one client's rows that the attack reads; `spread` has the deviation of each column (k,)."""
+    read = read_rows(len(sender.rows), sender.sent, sender.total)
+    away = distances(sender.rows, read, spread)
+    nearest = away.min(1, initial=np.inf)
+    centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
+    guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf)
+    shares = [float(below.mean()) for below in (nearest < EXACT, nearest < NEAR, guessed < NEAR)]
+    wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
+    return ServerView._make((len(nearest), *shares, wrong))
 
 
 def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -253,6 +250,5 @@ def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndar
     Columns that do not vary are left out.
     """
     varies = spread > 0
-    scaled = (rows[:, varies] / spread[varies], read[:, varies] / spread[varies])
-    away: np.ndarray = cdist(*scaled, "chebyshev")
-    return away
+    scaled = [values[:, varies] / spread[varies] for values in (rows, read)]
+    return np.asarray(cdist(*scaled, "chebyshev"))

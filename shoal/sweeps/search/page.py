@@ -1,7 +1,7 @@
 """The page of a search: the best settings as a command, history, importances, slices, and all trials.
 
 results/searches/NAME/
-  search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.store`)
+  search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.runner`)
 
 In MLflow the parent run has the best settings and their score, and these files; the trials' runs are nested in it.
 """
@@ -31,10 +31,9 @@ from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.results.fonts import make_drawable
-from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import CLUSTER_SCORES, SearchDefinition
 from shoal.sweeps.search.proposals import SEED_LIMIT, import_optuna
-from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings
+from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings, caveats, value_in_words
 
 if TYPE_CHECKING:
     import optuna

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from shoal.data.intake.image_decoding import (
+from shoal.data.intake.images import (
     OTHER_TIFF,
     Unusable,
     decode,
@@ -34,7 +34,7 @@ def chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def changes(file: io.BytesIO) -> str:
-    return decode_with_changes(file).changes
+    return decode_with_changes(file)[1]
 
 
 def test_a_transparent_ground_becomes_white() -> None:

@@ -14,7 +14,7 @@ import pytest
 import shoal
 from shoal.engine.settings import private_home
 from shoal.engine.settings.private_home import UMASK_VARIABLE, private_files, project_files, write_privately
-from shoal.lifecycle.dvc_command import dvc
+from shoal.lifecycle.dvc_tracking import dvc
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from shoal.review.mlflow_log.model_registry import set_champion
 from shoal.review.mlflow_log.models import models_of
 from shoal.review.mlflow_log.pyfunc import requirements
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples
-from shoal.review.served.record import log_run, register_model
+from shoal.review.mlflow_log.tracking import log_run, register_model
 from tests.conftest import SMALL
 
 NAME = "shoal-fedpnp-digits"

@@ -16,7 +16,7 @@ from shoal.core.errors import short_text
 from shoal.engine.store.run_events import Event
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.trouble import (
+from shoal.review.mlflow_log.tracking import (
     INCOMPLETE,
     TrackingError,
     check_installed,

@@ -12,9 +12,8 @@ import pytest
 
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.engine.settings import places
-from shoal.review.pages.cluster_sheets import draw_cluster_sheets
+from shoal.review.pages.cluster_sheets import HEIGHT, WIDTH, draw_cluster_sheets, painter_of
 from shoal.review.pages.report import drawn_channels, write_report
-from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from tests.added_sets import add_set
 from tests.review.pages.test_report import judged
 

@@ -15,8 +15,8 @@ from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.comparison_page import best_of, differences, write_comparison
 from shoal.review.pages.report import write_report
-from shoal.review.results.comparison import why_not_comparable
 from shoal.review.results.result import run_result
+from shoal.review.results.runs import why_not_comparable
 from tests.runs import straight
 
 Make = Callable[..., Any]
