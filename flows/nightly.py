@@ -48,12 +48,12 @@ from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
-from shoal.tasks.prefect.sites import wait_for_sites  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
+    wait_for_sites,
     without_tags,
 )
 from shoal.tasks.take_in import take_in  # noqa: E402

@@ -22,12 +22,12 @@ from shoal.review.results.result import RunResult, run_result  # noqa: E402
 from shoal.tasks.partition import partition  # noqa: E402
 from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import flow_run_name  # noqa: E402
-from shoal.tasks.prefect.sites import wait_for_sites  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
+    wait_for_sites,
     without_tags,
 )
 from shoal.tasks.prepare import prepare  # noqa: E402
