@@ -12,7 +12,7 @@ set_prefect_defaults()
 from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 
 from shoal.flows.tell import tell_failure  # noqa: E402
-from shoal.lifecycle.assigning import AssignSettings  # noqa: E402
+from shoal.lifecycle.assign_settings import AssignSettings  # noqa: E402
 from shoal.tasks.assign_new import assign_new  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import assign_title  # noqa: E402
 from shoal.tasks.prefect.stages import without_tags  # noqa: E402

@@ -5,7 +5,8 @@ from __future__ import annotations
 from prefect import task
 
 from shoal.lifecycle import assigning
-from shoal.lifecycle.assigning import Assignment, AssignSettings
+from shoal.lifecycle.assign_settings import AssignSettings
+from shoal.lifecycle.assigning import Assignment
 from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 

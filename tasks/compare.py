@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prefect import task
 
-from shoal.engine.sites.sites_pool import open_pool
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.nights import compare_at_sites

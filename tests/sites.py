@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
-from shoal.data.intake.own_store import Batch, Part, store_batch, write_by_client
+from shoal.data.intake.own_store import Batch, store_batch
+from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared
 from shoal.engine.sites.sites_pool import SitesPool

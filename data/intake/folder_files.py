@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from shoal.core.errors import short_text
-from shoal.data.intake.images import why_not_read
+from shoal.data.intake.image_decoding import why_not_read
 from shoal.data.sets.intake_notes import Intake
 
 CANNOT_BE_LISTED = "cannot be listed"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import DataError
-from shoal.data.intake.client_table import read_labels
+from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_rows import read_rows
@@ -20,8 +20,10 @@ from shoal.data.intake.own_vectors import holds_vectors, read_vectors
 from shoal.data.intake.own_windows import read_windows
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, own_sets, prepare, store_folder
-from shoal.data.sets.prepared import EMBEDDED, Prepared, read_manifest, writing
+from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
+from shoal.data.sets.writing import writing
 
 Reader = Callable[[Path, Path, Prepared | None, AddOptions, Intake], Batch]
 """Takes a file or folder, the store, the set to append to, what the user says, and notes of the intake."""

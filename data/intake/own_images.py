@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.data.intake.client_table import read_labels
+from shoal.data.intake.copies import MIN_TRAIN
 from shoal.data.intake.folder_files import client_folders, find_images, one_spelling
+from shoal.data.intake.image_decoding import CONVERTED
 from shoal.data.intake.images import (
-    CONVERTED,
     GREY_IN_COLOUR,
     Picture,
     Rejected,
@@ -23,9 +23,10 @@ from shoal.data.intake.images import (
     read_images,
     usual_size,
 )
+from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.names import one_spelling_each
 from shoal.data.intake.options import AddOptions
-from shoal.data.intake.own_store import MIN_TRAIN, Arrivals, Batch, known_files
+from shoal.data.intake.own_store import Arrivals, Batch, known_files
 from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared

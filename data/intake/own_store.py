@@ -1,18 +1,13 @@
 """Writing of the user's own sets to the store: test part, file names, and appending to an existing set.
 
 Samples of a set keep their order, numbers and part when others are appended, so that results on them stay comparable.
-
-Writing of sets that are stored apart by client, block by block, so that memory does not grow with them.
-
-The held-out part of new samples: copies of one image lie on one side of it, else the model has seen test samples.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +15,15 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.core.streams import Streams
+from shoal.data.intake.copies import Copies, draw_test_part, find_copies, note_copies
 from shoal.data.intake.images import Rejected
 from shoal.data.intake.names import in_order
-from shoal.data.sets.by_client import FOLDER, OWNER, client_file, file_sha256
+from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
-from shoal.data.sets.lazy_array import Joined, SampleArray, Selected, blocks
+from shoal.data.sets.lazy_array import Joined, Selected
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import (
-    Kind,
-    Manifest,
-    Prepared,
-    array_digest,
-    check_arrays,
-    new_set,
-    open_prepared,
-    write_manifest,
-)
-from shoal.data.sets.sample_files import FILES, files_table, sample_files
+from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
+from shoal.data.sets.sample_files import sample_files
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
@@ -266,198 +252,3 @@ def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.nd
     """
     names = (*known, *in_order(set(labels) - set(known)))
     return pd.Index(names).get_indexer(labels).astype(np.int64), names
-
-
-@dataclass(frozen=True)
-class Part:
-    """The training or the test samples of a set, in the order of their numbers.
-
-    Attributes:
-        x: (n, ...).
-        y: labels int64 (n,), or None.
-        owner: the client of each, int64 (n,).
-        files: the origin of each.
-    """
-
-    x: SampleArray
-    y: np.ndarray | None
-    owner: np.ndarray
-    files: list[str]
-
-
-def write_by_client(folder: Path, manifest: Manifest, parts: Mapping[str, Part]) -> None:
-    """Write a set to `folder`, one folder a client, atomically: a half-written set never carries the final name.
-
-    Args:
-        folder: the final place; an older version there is replaced.
-        manifest: all but the digests, which are computed here. `digest` is that of the arrays of all clients together,
-            in the order of the samples' numbers, and of the column of clients.
-        parts: `train` and `test`.
-
-    Raises:
-        DataError: a dtype, a shape or a count is wrong, a value is not finite, or the disk is full.
-    """
-    arrays = {}
-    for name, part in parts.items():
-        empty = not len(part.owner) and name != "train"
-        arrays[f"{name}_x"] = None if empty else part.x
-        arrays[f"{name}_y"] = None if empty else part.y
-    check_arrays(manifest, arrays)
-    owner = parts["train"].owner.astype(np.int64)
-    digest = array_digest({**arrays, "client": owner})
-    files = {}
-    with new_set(folder) as scratch:
-        for name, part in parts.items():
-            files[OWNER[name]] = _write_array(scratch / OWNER[name], part.owner.astype(np.int64))
-        for client in range(len(manifest.extra["clients"])):
-            files |= _write_client(scratch, client, parts)
-        write_manifest(Manifest(**{**asdict(manifest), "digest": digest, "files": files}), scratch)
-
-
-def _write_client(scratch: Path, client: int, parts: Mapping[str, Part]) -> dict[str, str]:
-    """Write the folder of a client; return the sha256 of each file, by its path within the set."""
-    found = {}
-    origins = {}
-    place = scratch / FOLDER / f"{client:04d}"
-    for name, part in parts.items():
-        rows = np.flatnonzero(part.owner == client)
-        if not len(rows):
-            continue
-        place.mkdir(parents=True, exist_ok=True)
-        origins[name] = (rows, [part.files[row] for row in rows])
-        for array, values in ((f"{name}_x", part.x), (f"{name}_y", part.y)):
-            if values is not None:
-                file = client_file(client, f"{array}.npy")
-                found[file] = _write_array(scratch / file, Selected(values, rows))
-    if origins:
-        table = files_table(origins)
-        (place / FILES).write_bytes(table)
-        found[client_file(client, FILES)] = hashlib.sha256(table).hexdigest()
-    return found
-
-
-def _write_array(path: Path, array: SampleArray) -> str:
-    """Write an array as .npy block by block; return the sha256 of the file."""
-    header = np.lib.format.header_data_from_array_1_0(np.empty((0, *array.shape[1:]), array.dtype))
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
-        for block in blocks(array):
-            file.write(np.ascontiguousarray(block).data.cast("B"))
-    return file_sha256(path)
-
-
-MIN_TRAIN = 2
-"""Smallest number of training samples of each client: with fewer it could not train."""
-COPY = "copy of another image"
-ON_ONE_SIDE = f"{COPY}, on the same side of the test part"
-ON_BOTH_SIDES = f"{COPY}, on the other side of the test part, since its client has nothing else to train on"
-
-
-@dataclass(frozen=True)
-class Copies:
-    """The samples of a batch that are copies of others.
-
-    Attributes:
-        first: int64 (n,): the row of the first sample of the batch with the same values; its own row for a new sample.
-        in_test: by row, for each sample that the set has already, whether it lies in the test part.
-    """
-
-    first: np.ndarray
-    in_test: dict[int, bool]
-
-    def groups(self) -> dict[int, list[int]]:
-        """Return the rows of each sample that the set lacks, by the first of them."""
-        groups: dict[int, list[int]] = {}
-        for row, first in enumerate(self.first.tolist()):
-            if row not in self.in_test:
-                groups.setdefault(first, []).append(row)
-        return groups
-
-
-def find_copies(x: np.ndarray, onto: Prepared | None = None) -> Copies:
-    """Find equal samples.
-
-    Args:
-        x: samples (n, ...).
-        onto: the set to append to; a sample that it has in both parts counts as training.
-
-    >>> find_copies(np.array([[7], [8], [7], [9]], dtype=np.uint8)).first.tolist()
-    [0, 1, 0, 3]
-    """
-    rows: dict[bytes, int] = {}
-    digests = [_digest(sample) for sample in x]
-    first = np.array([rows.setdefault(digest, row) for row, digest in enumerate(digests)], dtype=np.int64)
-    side: dict[bytes, bool] = {}
-    if onto is not None:
-        for part, is_test in ((onto.test_x, True), (onto.train_x, False)):
-            side |= {_digest(sample): is_test for sample in (() if part is None else part)}
-    return Copies(first, {row: side[digest] for row, digest in enumerate(digests) if digest in side})
-
-
-def draw_test_part(
-    copies: Copies, owner: np.ndarray, share: float, seed: int, trained: np.ndarray, before: int = 0
-) -> np.ndarray:
-    """Draw a share of each client's samples, bool (n,), all copies of a sample or none.
-
-    Samples that the set has already decide for their copies, as long as each client keeps `MIN_TRAIN` to train on.
-
-    Args:
-        copies: of the samples.
-        owner: int64 (n,): the client of each sample.
-        share: of the samples, in [0, 1).
-        seed: of the draw.
-        trained: int64 (clients,): the number of training samples that each client has already.
-        before: number of samples of the set.
-    """
-    purpose = f"own test part after {before}" if before else "own test part"
-    counts = np.bincount(owner, minlength=len(trained))
-    most = np.maximum(counts - np.maximum(MIN_TRAIN - trained, 0), 0)
-    wanted = [_count(n * share, Streams(seed, client=k).numpy(f"size of {purpose}")) for k, n in enumerate(counts)]
-    limit = np.minimum(most, wanted)
-    groups = copies.groups()
-    in_test = np.zeros(len(owner), dtype=bool)
-    taken = np.zeros(len(trained), dtype=np.int64)
-
-    def hold_out(rows: list[int], limit: np.ndarray) -> None:
-        owners, numbers = np.unique(owner[rows], return_counts=True)
-        if (taken[owners] + numbers <= limit[owners]).all():
-            in_test[rows] = True
-            taken[owners] += numbers
-
-    for row, was_in_test in copies.in_test.items():
-        if was_in_test:
-            hold_out([row], most)
-    for client in range(len(trained)):
-        rows = [row for row in np.flatnonzero(owner == client).tolist() if row in groups]
-        for row in Streams(seed, client=client).numpy(purpose).permutation(rows):
-            hold_out(groups[row], limit)
-    return in_test
-
-
-def _count(share: float, rng: np.random.Generator) -> int:
-    """Return a share of samples as a whole number; a share of less than one half is one sample now and then."""
-    return round(share) or int(rng.random() < share)
-
-
-def note_copies(intake: Intake, copies: Copies, held_out: np.ndarray, files: Sequence[str], *, split: bool) -> None:
-    """Note each copy and its original.
-
-    Args:
-        intake: the notes.
-        copies: of the samples.
-        held_out: bool (n,): which samples are held out.
-        files: the name of each sample.
-        split: whether there is a test part.
-    """
-    what = ON_ONE_SIDE if split else COPY
-    for row, first in enumerate(copies.first):
-        in_test = copies.in_test.get(row)
-        if in_test is not None:
-            apart = bool(held_out[row]) != in_test
-            intake.note(ON_BOTH_SIDES if apart else what, files[row], "of an image that the set had before")
-        elif first != row:
-            intake.note(what, files[row], f"of {files[first]}")
-
-
-def _digest(sample: np.ndarray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(sample).data, digest_size=16).digest()

@@ -15,7 +15,7 @@ from shoal.core.errors import DataError, first_of
 from shoal.data.intake.array_files import VectorFile, is_array_file, open_array_file, read_clients, vectors_of
 from shoal.data.intake.client_table import client_names, file_origin, label_names
 from shoal.data.intake.folder_files import client_folders, files_below
-from shoal.data.intake.images import SUFFIXES as IMAGE_SUFFIXES
+from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
 from shoal.data.intake.names import in_order
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows

@@ -19,19 +19,18 @@ from shoal.data.intake.own_store import Batch, NothingNew, known_files
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.intake.tables import find_column, numbers_of
+from shoal.data.intake.times import Times, times_of
 from shoal.data.intake.windows import (
     LONGER,
     MIXED,
     SHORTER,
     WINDOWS,
     Series,
-    Times,
     WindowRule,
     Windows,
     cut,
     make_rule,
     split_series,
-    times_of,
     window_rule,
 )
 from shoal.data.sets.intake_notes import Intake

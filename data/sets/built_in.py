@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.errors import DataError
 from shoal.core.streams import stream_seed
-from shoal.data.sets import readers, sources, synthetic
+from shoal.data.sets import files, readers, synthetic
 from shoal.data.sets.prepared import Kind
 from shoal.data.sets.sources import DOWNLOAD_ERRORS, Layout, Raw, find, missing, not_found
 from shoal.data.sets.text import build_vocabulary, encode, tokenise
@@ -90,7 +90,7 @@ def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, c
     Raises:
         DataError: files that do not match, or a divisor that does not divide the sides.
     """
-    raw = find(name, (layout,), partial(sources.download_torchvision, torchvision), request.mirror, request.raw)
+    raw = find(name, (layout,), partial(files.download_torchvision, torchvision), request.mirror, request.raw)
     parts = {}
     train_x, train_y, test_x, test_y = (readers.read_idx(readers.unpack(raw.read(path), path), path) for path in layout)
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
@@ -106,12 +106,12 @@ def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, c
 def load_cifar10(request: Request) -> Loaded:
     """Load CIFAR-10 from the binary version in the mirror, else with torchvision: the arrays are the same."""
     mirror = request.mirror
-    if mirror is None or missing(mirror, sources.CIFAR10):
+    if mirror is None or missing(mirror, files.CIFAR10):
         return load_with_torchvision(request, "CIFAR10")
-    raw = Raw(mirror, sources.CIFAR10)
-    batches = [readers.read_cifar_records(raw.read(path), path) for path in sources.CIFAR10]
+    raw = Raw(mirror, files.CIFAR10)
+    batches = [readers.read_cifar_records(raw.read(path), path) for path in files.CIFAR10]
     x, y = map(np.concatenate, zip(*batches[:-1], strict=True))
-    return Loaded({"train": (x, y), "test": batches[-1]}, _source(sources.CIFAR10), _CIFAR10_NAMES)
+    return Loaded({"train": (x, y), "test": batches[-1]}, _source(files.CIFAR10), _CIFAR10_NAMES)
 
 
 def load_with_torchvision(request: Request, name: str) -> Loaded:
@@ -139,8 +139,8 @@ def load_with_torchvision(request: Request, name: str) -> Loaded:
 
 def load_ag_news(request: Request) -> Loaded:
     """Load AG News as token numbers; the vocabulary comes from the training part only."""
-    layouts = (sources.AG_NEWS, sources.AG_NEWS_SUBSET)
-    raw = find("ag-news", layouts, sources.download_ag_news, request.mirror, request.raw)
+    layouts = (files.AG_NEWS, files.AG_NEWS_SUBSET)
+    raw = find("ag-news", layouts, files.download_ag_news, request.mirror, request.raw)
     options = request.options
     read = {}
     for part, path in zip(("train", "test"), raw.layout, strict=True):
@@ -150,8 +150,8 @@ def load_ag_news(request: Request) -> Loaded:
     vocabulary = build_vocabulary(documents, size=options["vocabulary"], frequency=options["frequency"])
     parts = {part: (encode(tokens, vocabulary, options["length"]), y) for part, (tokens, y) in read.items()}
     subset = ""
-    if raw.layout == sources.AG_NEWS_SUBSET:
-        subset = f"{len(documents):,} of {sources.AG_NEWS_ROWS:,} training rows"
+    if raw.layout == files.AG_NEWS_SUBSET:
+        subset = f"{len(documents):,} of {files.AG_NEWS_ROWS:,} training rows"
     extra = {"vocabulary": list(vocabulary)}
     return Loaded(parts, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
 
@@ -207,7 +207,7 @@ SETS: dict[str, DataSet] = {
                 load_idx,
                 name="mnist",
                 torchvision="MNIST",
-                layout=sources.MNIST,
+                layout=files.MNIST,
                 class_names=tuple(map(str, range(10))),
             ),
             _IMAGES,
@@ -221,7 +221,7 @@ SETS: dict[str, DataSet] = {
                 load_idx,
                 name="fashion-mnist",
                 torchvision="FashionMNIST",
-                layout=sources.FASHION_MNIST,
+                layout=files.FASHION_MNIST,
                 class_names=_CLOTHES,
             ),
             _IMAGES,

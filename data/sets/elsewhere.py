@@ -25,7 +25,8 @@ import numpy as np
 
 from shoal.core.errors import DataError, shown
 from shoal.data.sets.by_client import FOLDER, OWNER, file_sha256
-from shoal.data.sets.prepared import EMBEDDED, SITES, Manifest, Prepared, new_set, write_manifest
+from shoal.data.sets.prepared import Manifest, Prepared, new_set, write_manifest
+from shoal.data.sets.remedy import EMBEDDED, SITES
 
 COLUMNS = "features"
 CODING = "coding"

@@ -20,16 +20,9 @@ from pathlib import Path
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, Loaded, Request
-from shoal.data.sets.prepared import (
-    OWN,
-    Manifest,
-    Prepared,
-    open_prepared,
-    read_manifest,
-    remedy,
-    write_prepared,
-    writing,
-)
+from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.sets.remedy import OWN, remedy
+from shoal.data.sets.writing import writing
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
@@ -165,7 +158,7 @@ def prepare(
     Args:
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
-        mirror: folder of raw files (see data/sets/sources.py); without one they are downloaded to `store/raw`.
+        mirror: folder of raw files (see data/sets/files.py); without one they are downloaded to `store/raw`.
         force: prepare it again even if it exists; a set of the user's own is checked against its digest instead.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 

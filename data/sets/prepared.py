@@ -6,10 +6,6 @@
 Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
 length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too. Sets of the
 user's own are stored apart by client (`shoal.data.sets.by_client`).
-
-Locks of sets in the store: one process at a time writes a set; others wait, and say so.
-
-Instructions for a prepared set whose files are missing or damaged.
 """
 
 from __future__ import annotations
@@ -18,24 +14,21 @@ import contextlib
 import errno
 import hashlib
 import json
-import shlex
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
-from shoal.core.durable import leftovers, locked, new_version, restore
+from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, short_text
 from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
 from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, file_sha256, is_by_client
-from shoal.data.sets.intake_notes import names_file
 from shoal.data.sets.lazy_array import SampleArray, blocks
+from shoal.data.sets.remedy import EMBEDDED, SITES, is_own, remedy
 
 Kind = Literal["image", "vector", "text", "series"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
@@ -428,70 +421,3 @@ def check_file(folder: Path, manifest: Manifest, name: str) -> None:
         raise DataError(
             f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
         )
-
-
-@contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Be the only process that writes a set; wait for another one that does, and say so.
-
-    A process that appends to a set reads it within the block too, so that two that append at once lose nothing. The
-    leftovers of a killed process are removed after the block.
-
-    Args:
-        folder: of the set.
-
-    Raises:
-        DataError: the store cannot be written.
-    """
-    # Beside the set git and DVC would see the lock.
-    lock = folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(locked(lock, f"data set {folder.name!r}"))
-        except OSError as error:
-            raise DataError(f"the data set could not be written to {folder}: {short_text(error)}") from error
-        restore(folder)
-        try:
-            yield
-        finally:
-            if folder.exists():
-                for left in leftovers(folder):
-                    shutil.rmtree(left, ignore_errors=True)
-                for names in folder.parent.glob(f".{names_file(folder).name}.*.tmp"):
-                    names.unlink(missing_ok=True)
-
-
-OWN = "own"
-"""The folder of the store with the sets of the user's own."""
-EMBEDDED = "embedded"
-"""Entry of a manifest's `extra` with the images and the encoder that a set was made of."""
-SITES = "sites"
-"""Entry of a manifest's `extra` with the sites at which the samples of a set lie (`shoal.data.sets.elsewhere`)."""
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-def is_own(folder: Path, extra: Mapping[str, Any] = NOTHING) -> bool:
-    """Return whether the set in a folder is the user's own, which Shoal cannot prepare again.
-
-    Args:
-        folder: of the set.
-        extra: of its manifest, if that can be read; sets added by Shoal 0.1.0 lie among the prepared ones.
-    """
-    return folder.parent.name == OWN or "clients" in extra or EMBEDDED in extra
-
-
-def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
-    """Return an instruction that restores the set; for the arguments see `is_own`."""
-    name = folder.name
-    if not is_own(folder, extra):
-        return f"run `shoal data prepare {name} --force`"
-    if origin := extra.get(EMBEDDED):
-        return f"run `shoal data embed {origin['images']} --encoder {origin['encoder']['name']} --name {name} --force`"
-    again = f"add all of it again with `shoal data add FOLDER --name {name} --force`"
-    pointer = folder.parent.parent / OWN / f"{name}.dvc"
-    if not pointer.exists():
-        return again
-    # DVC trusts a file with the size and time that it remembers; it checks all files of a removed folder.
-    damaged = shlex.quote(str(pointer.with_suffix("")))
-    kept = shlex.quote(str(pointer))
-    return f"run `rm -r {damaged}`, then `dvc pull {kept}`; or {again}"

@@ -15,7 +15,8 @@ import numpy as np
 
 from shoal.core.errors import DataError, short_text
 from shoal.data.sets.by_client import client_file, is_by_client
-from shoal.data.sets.prepared import SITES, Prepared, check_file
+from shoal.data.sets.prepared import Prepared, check_file
+from shoal.data.sets.remedy import SITES
 
 if TYPE_CHECKING:
     import pandas as pd

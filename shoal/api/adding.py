@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.data.sets.prepared import Manifest
 from shoal.engine.settings.private_home import private_files
-from shoal.lifecycle.dvc_tracking import add_own
+from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.embedding import embed as embed_images
 
 

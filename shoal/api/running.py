@@ -1,7 +1,4 @@
-"""Start runs and resume them.
-
-Settings from Python: a file, a mapping, keywords, or checked settings.
-"""
+"""Start runs and resume them."""
 
 from __future__ import annotations
 

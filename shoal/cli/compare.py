@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import err, out, say, table_of
-from shoal.cli.options import AnyRun, Json, Runs, find_run
+from shoal.cli.options import AnyRun, Json
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)
@@ -19,7 +19,10 @@ WORDS = ("method", "data", "state", "rounds", "verdict")
 
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
 def compare(
-    names: Runs = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
+    ] = None,
     page: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, differing settings"),
@@ -29,23 +32,24 @@ def compare(
 ) -> None:
     """Show runs side by side."""
     from shoal.api.listing import side_by_side
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.methods.scores.metrics import shown_in
+    from shoal.review.results.number_names import name_of
     from shoal.review.results.result import run_result
     from shoal.review.results.runs import check_different, why_not_comparable
-    from shoal.review.results.summary import name_of
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
-    found = [find_run(name, unfinished=any_run) for name in names]
+    found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
     check_different(found)
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison
 
         err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
     if as_json:
-        settings = [run.settings() for run in found]
-        about = [{"method": each.method.name, "data": each.data.name} for each in settings]
-        print(json.dumps([{**each, **run_result(run).to_json()} for each, run in zip(about, found, strict=True)]))
+        named = [(run.settings().method.name, run.settings().data.name, run) for run in found]
+        print(json.dumps([{"method": m, "data": d, **run_result(run).to_json()} for m, d, run in named]))
         return
     metrics = [metric.name for metric in shown_in("comparison")]
     table = side_by_side(found).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])

@@ -111,8 +111,8 @@ def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:
 
 def show_result(result: RunResult, title: str) -> None:
     """Print a run's result as a table, under a title that says how many of its rounds it has done."""
+    from shoal.review.results.number_names import name_of, value_of
     from shoal.review.results.result import shown_metrics
-    from shoal.review.results.summary import name_of, value_of
 
     numbers = [(name_of(key), value_of(key, value)) for key, value in shown_metrics(result).items()]
     for way, count in result.bytes.items():

@@ -155,7 +155,7 @@ def add(path: Source, name: Annotated[str, typer.Option(help="name of the data s
     """
     from shoal.cli.data_tables import print_intake, print_manifest
     from shoal.data.sets.intake_notes import names_file
-    from shoal.lifecycle.dvc_tracking import add_own
+    from shoal.lifecycle.adding import add_own
     from shoal.serving.data_events import announce_data
     from shoal.tasks.prefect.environment import server_answers
 

@@ -1,9 +1,4 @@
-"""The command line, installed as `shoal`.
-
-What a user reads where memory ran out, instead of a traceback.
-
-How a command ends: at once, with what was promised for the end done.
-"""
+"""The command line, installed as `shoal`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import out, say, table_of
-from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Runs, Why, find_run
+from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ def promote(name: FinishedRun, why: Why = "") -> None:
 
     MLflow and the run keep who did so and why; `shoal model rollback` takes it back.
     """
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.promotion import approve
 
-    moved = approve(find_run(name), why)
+    moved = approve(RunFolder.find(name, places.runs(), unfinished=False), why)
     already = " already" if moved.move is None else ""
     say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion{already}")
     if moved.move is not None and moved.before is not None:
@@ -56,7 +58,10 @@ def rollback(
 
 @app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log --all")
 def log(
-    names: Runs = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="every finished run, the oldest first")] = False,
 ) -> None:
     """Log finished runs to MLflow again: after it was out of reach, or to the new store of MLFLOW_TRACKING_URI.
@@ -64,6 +69,7 @@ def log(
     MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
     from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
 
@@ -72,7 +78,7 @@ def log(
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = 0
-    for run in list(map(find_run, wanted)):
+    for run in [RunFolder.find(name, places.runs(), unfinished=False) for name in wanted]:
         try:
             outcome = log_one(run)
         except ShoalError as error:
@@ -127,10 +133,11 @@ def enroll(
     """Find the cluster of a new client in a CFL run, and write its model."""
     from shoal.core.records import record_to_json
     from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = find_run(name, unfinished=any_run)
+    run = RunFolder.find(name, places.runs(), unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     place = find_place(run, data, out_file)
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import say
-from shoal.cli.options import AnyRun, find_run
+from shoal.cli.options import AnyRun
 
 app = typer.Typer(add_completion=False)
 
@@ -24,10 +24,12 @@ def open_report(
     ] = True,
 ) -> None:
     """Open the report of a run."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.pages.report import write_report
     from shoal.review.results.views import REPORT, is_whole
 
-    run = find_run(name, unfinished=any_run)
+    run = RunFolder.find(name, places.runs(), unfinished=any_run)
     if not is_whole(run, REPORT):
         write_report(run)
     address = (run.path / REPORT).as_uri()

@@ -6,33 +6,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import Annotated, get_type_hints
 
 import typer
-
-if TYPE_CHECKING:
-    from shoal.engine.store.run_folder import RunFolder
 
 Json = Annotated[bool, typer.Option("--json", help="print only JSON on standard output")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
 FinishedRun = Annotated[
     str, typer.Argument(metavar="RUN", help="a finished run: its folder, its name, or latest, the last finished one")
 ]
-Runs = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
-]
 AnyRun = Annotated[bool, typer.Option("--any", help="latest may also be a run that is not finished")]
 Why = Annotated[str, typer.Option(help="the reason; MLflow and the run keep it, with your name")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="file to write")]
-
-
-def find_run(name: str, *, unfinished: bool = False) -> RunFolder:
-    """Return a run of this home by its folder, its name or latest; errors as of `RunFolder.find`."""
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
-
-    return RunFolder.find(name, places.runs(), unfinished=unfinished)
 
 
 def with_options(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

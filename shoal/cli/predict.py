@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from shoal.cli.console import err, frame_table, out, say
-from shoal.cli.options import FinishedRun, Json, find_run
+from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError, escaped
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Assign new images, or rows of a table, to the clusters of a run."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served import predict as served
 
     check_names(out_file, sheet, embedding)
-    run = find_run(name)
+    run = RunFolder.find(name, places.runs(), unfinished=False)
     found = served.predict(run, source, on_odd, embedding)
     if sheet is not None:
         served.check_images(found)

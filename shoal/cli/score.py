@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import frame_table, out, say, table_of
-from shoal.cli.options import FinishedRun, find_run
+from shoal.cli.options import FinishedRun
 
 app = typer.Typer(add_completion=False)
 MAX_LABELS = 8
@@ -23,10 +23,12 @@ def score(
     ],
 ) -> None:
     """Score a run's clusters by labels that came later, of all its samples or of some."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.results.label_scores import label_scores
-    from shoal.review.results.summary import name_of
+    from shoal.review.results.number_names import name_of
 
-    found = label_scores(find_run(name), labels)
+    found = label_scores(RunFolder.find(name, places.runs(), unfinished=False), labels)
     chance = {"acc": found.beside.chance_acc, "ari": found.beside.chance_ari}
     rows = [(name_of(key), value, chance.get(key)) for key, value in found.scores.items()]
     out.print(

@@ -80,8 +80,8 @@ def status() -> None:
     from datetime import datetime
 
     from shoal.engine.settings import places
+    from shoal.engine.sites.gathering import samples_at_sites
     from shoal.engine.sites.server import status_of
-    from shoal.engine.sites.sites_pool import samples_at_sites
     from shoal.engine.sites.study import open_study
     from shoal.engine.store.code_version import shoal_version
 

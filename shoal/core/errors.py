@@ -1,7 +1,4 @@
-"""Errors a user can act on: each names the thing, what was expected and what to do.
-
-Words of messages about many names.
-"""
+"""Errors a user can act on: each names the thing, what was expected and what to do."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 A batch is written beside its place and renamed into it, and MLflow is told afterwards. So a process that is killed
 leaves a whole batch or none, and batch.json names exactly the files that were assigned. `logged` says that MLflow has
 the batch. A full disk leaves no batch, and a damaged file of a batch stops the assignment: no file is silently skipped.
-
-The settings of an assignment of new files: which model, which folder, and where the tables go.
 """
 
 from __future__ import annotations
@@ -16,10 +14,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
-from pydantic import Field
 
 from shoal.core.durable import lock_if_free, new_version
 from shoal.core.errors import DataError, ShoalError, short_text
@@ -32,9 +28,9 @@ from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
-from shoal.engine.settings.sections import Section
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.assign_settings import AssignSettings
 from shoal.lifecycle.taking_in import update_from_dvc
 from shoal.review.mlflow_log.parent import log_assignment
 from shoal.review.results.stable_names import NAME
@@ -275,22 +271,3 @@ def log_batch(model: str, place: Path) -> bool:
         return False
     (place / LOGGED).touch()
     return True
-
-
-class AssignSettings(Section):
-    """The settings of an assignment of a folder's new files to the clusters of a champion."""
-
-    model: str = Field(description="registered name whose champion assigns, such as shoal-fedpnp-photos")
-    watch: str | None = Field(
-        None,
-        description="folder to search for new files: images at any depth, or tables and arrays for a model of vectors; "
-        "if it has a .dvc file beside it, DVC updates it first",
-    )
-    into: str = Field(
-        "results/assigned", description="folder of the tables and contact sheets, a sub-folder for each model"
-    )
-    on_odd: Literal["as-set", "skip", "resize"] = Field(
-        "as-set", description="images of another size: skip, resize, or as-set: resize if the set was made so"
-    )
-    sheet: bool = Field(True, description="draw a contact sheet of each batch of images")
-    uri: str | None = Field(None, description="address of MLflow; none: MLFLOW_TRACKING_URI or the embedded store")

@@ -3,10 +3,6 @@
 Clusters are sought in the space in which the method clusters, if it clusters features; else in that of `fedkmeans`.
 `shoal.methods.clustering.cluster_number` finds the number: what clients would send for it is added up client by client,
 and the server's part sees nothing else.
-
-Choices of a method and of a number of clusters, kept in the store.
-
-A choice is a file by the digest of the settings that asked for it, so that the same settings choose once.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.elsewhere import MEASURED
-from shoal.data.sets.prepared import EMBEDDED, SITES, Manifest, Prepared
+from shoal.data.sets.prepared import Manifest, Prepared
+from shoal.data.sets.remedy import EMBEDDED, SITES
 from shoal.data.views.view import DeviceData
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread

@@ -1,7 +1,4 @@
-"""Claims on runs: a pipeline claims an unfinished run that nobody works on, or a new one, until its process ends.
-
-A finished run with equal settings, data and code: a new run would give the same result.
-"""
+"""Claims on runs: a pipeline claims an unfinished run that nobody works on, or a new one, until its process ends."""
 
 from __future__ import annotations
 

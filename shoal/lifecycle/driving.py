@@ -12,7 +12,7 @@ from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import Runner, ThreadRunner
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.sites_pool import open_pool
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import make_figures, make_report

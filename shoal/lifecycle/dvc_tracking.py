@@ -1,9 +1,4 @@
-"""Sets of the user's own in DVC: where the home folder is a DVC repository, `shoal data add` also does `dvc add`.
-
-DVC's commands, in the home of its user alone.
-
-Adding the user's own data to the store, and to DVC where there is a DVC repository.
-"""
+"""Sets of the user's own in DVC: where the home folder is a DVC repository, `shoal data add` also does `dvc add`."""
 
 from __future__ import annotations
 
@@ -12,16 +7,10 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.data.intake.options import AddOptions
-from shoal.data.intake.own import add
-from shoal.data.intake.own_store import NothingNew
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Prepared
-from shoal.engine.settings import places
 from shoal.engine.settings.private_home import make_cache, user_umask
 from shoal.engine.store.user_name import name_user
 
@@ -107,30 +96,3 @@ def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def refusal(done: subprocess.CompletedProcess[str]) -> str:
     """Return on one line why DVC refused a command; it names the file to remove where a killed DVC left its lock."""
     return " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
-
-
-PATHS = ("labels", "clients")
-
-
-def add_own(path: Path, name: str, **options: Any) -> Stored:
-    """Add a folder with one sub-folder of images per client, a table with a client column, or vectors in arrays.
-
-    Args:
-        path: the folder, the table, or the file of arrays.
-        name: what the set is called: small letters, digits, - and _.
-        options: those of `shoal.data.intake.options.AddOptions`.
-
-    Raises:
-        TypeError: there is no such option.
-        DataError: the data cannot be added, for one of the reasons of `shoal.data.intake.own.add`.
-    """
-    options |= {key: Path(options[key]) for key in PATHS if options.get(key) is not None}
-    intake = Intake()
-    try:
-        prepared = add(path, name, places.store(), AddOptions(**options), intake)
-    except NothingNew as nothing:
-        # An earlier call may have been killed before DVC took the set.
-        _, warning = try_to_track(own_folder(places.store(), name))
-        raise NothingNew("; ".join(part for part in (str(nothing), warning) if part)) from None
-    pointer, warning = try_to_track(prepared.folder)
-    return Stored(prepared, "", pointer, warning, intake)

@@ -13,12 +13,15 @@ import torch
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS, Part, write_by_client
+from shoal.data.intake.own_store import VERSIONS
+from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
-from shoal.data.sets.prepared import EMBEDDED, Prepared, open_prepared, read_manifest, write_prepared, writing
+from shoal.data.sets.prepared import Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
+from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_tracking import Stored, try_to_track

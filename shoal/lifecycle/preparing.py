@@ -1,7 +1,4 @@
-"""A run's data set and partition, made where they are missing.
-
-Which method for a set: what `method.name: auto` chooses for it and why.
-"""
+"""A run's data set and partition, made where they are missing."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from shoal.data.sets.prepare import (
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
+from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.server import ServerTransport
-from shoal.engine.sites.sites_pool import gather_set
 from shoal.engine.sites.study import open_study
 from shoal.engine.sites.transport import Transport
 from shoal.engine.store.method_choice import MethodChoice

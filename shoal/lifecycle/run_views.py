@@ -28,7 +28,8 @@ def make_figures(run: RunFolder) -> None:
     for path in damaged_files(run, FIGURES):
         path.unlink(missing_ok=True)
     from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
-    from shoal.review.pages.figures import draw_embedding, draw_figures
+    from shoal.review.pages.embedding_figure import draw_embedding
+    from shoal.review.pages.figures import draw_figures
 
     draws: dict[str, Callable[[RunFolder], object]] = {
         "figures": draw_figures,

@@ -16,7 +16,8 @@ import numpy as np
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import SITES, Prepared
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_machine, resolve_slots
 from shoal.engine.settings.one_thread import one_thread

@@ -24,11 +24,12 @@ from shoal.data.intake.own_images import read_folder, refuse
 from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
 from shoal.data.sets.intake_notes import left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
-from shoal.data.sets.prepared import Prepared, read_manifest, writing
+from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.engine.sites.sites_pool import samples_at_sites
+from shoal.engine.sites.gathering import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, try_to_track
 from shoal.lifecycle.embedding import embed

@@ -2,11 +2,6 @@
 
 Schedules, parameters and pauses that users set on Prefect's page are kept: `prefect deploy` gets a file with those of
 each deployment that the server knows.
-
-Flow runs that ended together with the service, and that Prefect still takes for running.
-
-Prefect hears of the end of a flow run's process from the worker. Where both were ended, by Ctrl-C or by a power cut,
-the flow run would be running for ever, and a deployment that runs once at a time would never run again.
 """
 
 from __future__ import annotations

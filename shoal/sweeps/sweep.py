@@ -17,7 +17,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.hardware import resolve_device
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.sites_pool import open_pool
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FAILED

@@ -66,7 +66,7 @@ class Subject:
 
 def prepare(home: Path) -> Subject:
     """Make an own set and finished runs below a home folder, which SHOAL_HOME names and the process stands in."""
-    from shoal.lifecycle.dvc_tracking import add_own
+    from shoal.lifecycle.adding import add_own
     from tests.planted_images import write_clients, write_new
 
     write_clients(home / "in")

@@ -27,8 +27,8 @@ import numpy as np
 import yaml
 
 from shoal.core.errors import ShoalError
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.sites.server import ServerTransport, status_of
-from shoal.engine.sites.sites_pool import open_pool
 from shoal.engine.sites.study import CERTIFICATE, Study, make_study
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder

@@ -269,7 +269,7 @@ def planned_sets(count: int, seed: int) -> list[str]:
 
 def own_sets(folder: Path, events: Sequence[str], seed: int) -> Iterator[Outcome]:
     """Tries on sets of the user's own, of these kinds."""
-    import shoal.lifecycle.dvc_tracking
+    import shoal.lifecycle.adding
     import shoal.lifecycle.taking_in  # noqa: F401 (once, and not in each try)
 
     tries = OwnSets(folder, random.Random(f"{seed} own sets"))

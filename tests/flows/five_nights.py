@@ -26,7 +26,7 @@ from shoal.engine.store.run_order import in_order
 from shoal.flows.nightly import nightly
 from shoal.lifecycle.claim import BEGAN
 from shoal.lifecycle.night_settings import NightSettings
-from shoal.review.mlflow_log.model_registry import MOVE
+from shoal.review.mlflow_log.champions import MOVE
 from tests.conftest import SMALL
 
 CLIENTS = ("north", "south", "west")

@@ -17,8 +17,8 @@ from mlflow import MlflowClient
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.run_order import in_order
+from shoal.review.mlflow_log.champions import ROLLED_BACK, last_move
 from shoal.review.mlflow_log.embedded_store import store_uri
-from shoal.review.mlflow_log.model_registry import ROLLED_BACK, last_move
 from shoal.review.results.clusters import read_clusters
 from tests.flows.test_new_data import watching
 from tests.flows.test_prefect import ROOT, Server
@@ -141,7 +141,7 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.settings import places
 from shoal.flows.nightly import nightly
-from shoal.lifecycle.dvc_tracking import add_own
+from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.night_settings import NightSettings
 from pathlib import Path
 settings = make_settings({"data": {"name": "mine"}, "model": {"clusters": 3}, "seed": 3,

@@ -26,7 +26,8 @@ from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.flows.nightly import nightly
-from shoal.lifecycle.assigning import AssignSettings, assign_new
+from shoal.lifecycle.assign_settings import AssignSettings
+from shoal.lifecycle.assigning import assign_new
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.served.promotion import champion_with_version

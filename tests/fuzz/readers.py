@@ -285,7 +285,7 @@ def set_column(folder: Path) -> Opened:
 def set_files(folder: Path) -> Opened:
     from dataclasses import replace
 
-    from shoal.data.intake.own_store import Part, write_by_client
+    from shoal.data.intake.own_writing import Part, write_by_client
     from shoal.data.sets.by_client import client_file
     from shoal.data.sets.prepared import Manifest, open_prepared
     from shoal.data.sets.sample_files import FILES, sample_files

@@ -23,7 +23,8 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store import codec
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import assigning
-from shoal.lifecycle.assigning import AssignError, AssignSettings, assign_new
+from shoal.lifecycle.assign_settings import AssignSettings
+from shoal.lifecycle.assigning import AssignError, assign_new
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import store_uri

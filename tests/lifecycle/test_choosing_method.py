@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.sets.prepared import EMBEDDED, Prepared
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
 from shoal.engine.store.method_choice import MethodChoice

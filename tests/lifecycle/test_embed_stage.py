@@ -13,7 +13,7 @@ from shoal.cli.init import make_project
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import is_stale
-from shoal.lifecycle.dvc_tracking import add_own
+from shoal.lifecycle.adding import add_own
 from tests.planted_images import write_clients
 from tests.scripted_encoder import Patches, write_scripted
 

@@ -30,7 +30,7 @@ from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.starting import new_run
 from shoal.models.encoder_sources import EncoderError
 from shoal.models.frozen import encoder_version, frozen_encoder
-from shoal.review.pages.report import lineage_rows
+from shoal.review.pages.provenance import lineage_rows
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from tests.added_sets import add_set

@@ -17,7 +17,7 @@ from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
 from shoal.review.mlflow_log.tracking import Tracker
-from shoal.review.pages import cluster_sheets, figures, report
+from shoal.review.pages import cluster_sheets, embedding_figure, figures, report
 from shoal.review.results import clusters
 
 Make = Callable[..., Any]
@@ -25,7 +25,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "evaluation": (EvaluationStep, "answer"),
     "clusters": (clusters, "write_clusters"),
     "figures": (figures, "draw_figures"),
-    "figure of features": (figures, "draw_embedding"),
+    "figure of features": (embedding_figure, "draw_embedding"),
     "contact sheets": (cluster_sheets, "draw_cluster_sheets"),
     "report": (report, "write_report"),
     "log": (driving, "log_run"),

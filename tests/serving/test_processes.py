@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from shoal.serving.serve import ended_with_the_block, start
+from shoal.serving.processes import ended_with_the_block, start
 
 PART = (
     "import subprocess, sys, time;"

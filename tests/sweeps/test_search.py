@@ -22,7 +22,8 @@ from shoal.engine.store.status import INTERRUPTED
 from shoal.review.results.runs import listed_runs
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.search.result import SearchResult
-from shoal.sweeps.search.runner import LOCK, open_search, run_search
+from shoal.sweeps.search.runner import open_search, run_search
+from shoal.sweeps.search.store import LOCK
 from tests.conftest import SMALL
 
 TOY: dict[str, Any] = {

@@ -40,7 +40,7 @@ def one(work: Workload, runner: str) -> tuple[list[float], str]:
     from shoal.engine.rounds.runner import ThreadRunner
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import make_settings
-    from shoal.engine.sites.sites_pool import open_pool
+    from shoal.engine.sites.pools import open_pool
     from shoal.lifecycle.starting import new_run
 
     settings: dict[str, Any] = settings_of(work, prepare_workload(work, places.store()), 2)

@@ -38,7 +38,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
-from shoal.data.sets.prepared import EMBEDDED, Manifest, open_prepared, write_prepared
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.auto import FEATURE_SPACE, LAYERS, UNEVEN_SPREAD
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation

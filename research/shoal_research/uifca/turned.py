@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams, stream_seed
 from shoal.data.sets.prepare import own_folder, prepare
-from shoal.data.sets.prepared import Manifest, Prepared, write_prepared, writing
+from shoal.data.sets.prepared import Manifest, Prepared, write_prepared
+from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.one_thread import one_thread
 from shoal.methods.training.local import seeded_build

@@ -3,24 +3,14 @@
 A site gets the settings that methods read, the sizes of all clients, and messages to its own clients: never the
 server's state as a whole, nor a path of this machine. What comes back is compared with its digests, and lies then in
 the run's folder as if a worker here had written it. Of a private memory only round and digest come back.
-
-Pools of workers: processes of this machine, the workers of a Dask cluster, or sites.
-
-Requests and answers are small (`shoal.engine.messages.wire`), and tensors stay in files: a cluster must see the run's
-folder, the prepared data and the partition under the same paths as this machine. A request that is done twice leaves
-the same bits.
-
-The set of a run whose samples lie at sites, as the lead knows it: asked of every site before a run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,14 +20,10 @@ import numpy as np
 import yaml
 
 from shoal.core.durable import private_folder
-from shoal.core.errors import DataError, FailureCause
+from shoal.core.errors import FailureCause
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.sets.by_client import OWNER
-from shoal.data.sets.elsewhere import SiteSet, clients_of_site, joined_manifest, write_joined
-from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import SITES, Manifest, read_manifest
-from shoal.engine.cluster.dask_pool import dask_pool
-from shoal.engine.cluster.pool_interface import Pool
+from shoal.data.sets.prepared import read_manifest
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -52,10 +38,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
-from shoal.engine.settings import places
-from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.sites.frames import (
     ClientAtSite,
     Files,
@@ -67,8 +50,6 @@ from shoal.engine.sites.frames import (
     named,
 )
 from shoal.engine.sites.held_out import Compare
-from shoal.engine.sites.server import ServerTransport
-from shoal.engine.sites.study import open_study
 from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
@@ -88,7 +69,6 @@ from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.methods.scores.baselines import Comparison
 
 OF_THE_LEAD = ("tracking", "workers", "checkpoint")
@@ -301,72 +281,3 @@ def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
         _, kept = load_tensors(run / files.memory, sha256=files.sha256[files.memory])
         memory = MemoryVersion(kept["round"], kept["sha256"])
     return ClientAtSite(files.client, tuple(files.sha256[path] for path in files.message), memory)
-
-
-@contextlib.contextmanager
-def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
-    """Yield the pool that the settings describe, and close it at the end.
-
-    Args:
-        workers: of the run's settings.
-        device: cpu or cuda, as resolved.
-
-    Raises:
-        SettingsError: Dask is not installed, or its scheduler cannot be reached. ShoalError: no study is led from here.
-    """
-    with contextlib.ExitStack() as stack:
-        if workers.runner == "local":
-            count = resolve_slots(workers.slots, device)
-            yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
-            return
-        if workers.runner == "sites":
-            yield SitesPool(ServerTransport(open_study(places.home()), resolve_timeout(workers, device)))
-            return
-        yield stack.enter_context(dask_pool(workers, device))
-
-
-def gather_set(name: str, transport: Transport, store: Path) -> Manifest:
-    """Ask every site for its set of a name, and write the manifest of all of them together to the store.
-
-    Args:
-        name: of the set.
-        transport: reaches the sites.
-        store: of the lead.
-
-    Raises:
-        DataError: the sites' sets differ, or the name is that of a set whose samples are here.
-        SiteFailed: a site refuses, or cannot tell. SiteLost: a site did not answer.
-    """
-    folder = own_folder(store, name)
-    here = read_manifest(folder) if (folder / "manifest.json").exists() else None
-    if here is not None and SITES not in here.extra:
-        raise DataError(f"{name!r} is a set whose samples are here: give the set of the sites another name")
-    with ThreadPoolExecutor(max(1, len(transport.sites)), thread_name_prefix="sites") as threads:
-        told = list(threads.map(lambda site: ask_for_set(name, transport, site), transport.sites))
-    sets = dict(zip(transport.sites, told, strict=True))
-    manifest = joined_manifest(name, sets)
-    if here is not None and here.digest == manifest.digest:
-        return here
-    sizes = {part: [n for site in sorted(sets) for n in getattr(sets[site], part)] for part in ("train", "test")}
-    return write_joined(folder, manifest, sizes)
-
-
-def ask_for_set(name: str, transport: Transport, site: str) -> SiteSet:
-    """Return what a site tells of its set; errors as of `gather_set`."""
-    told, _ = ask_site(transport, site, SiteCall("describe", shoal_version().sha256, data=name), {})
-    try:
-        return record_from_json(SiteSet, told)
-    except BadRecord as error:
-        raise DataError(f"site {site} does not describe its set: {error}") from None
-
-
-def samples_at_sites(store: Path) -> dict[str, dict[str, int]]:
-    """Return how many samples each site has in each set that was gathered from sites."""
-    counts: dict[str, dict[str, int]] = {}
-    for path in sorted(own_folder(store, "x").parent.glob("*/manifest.json")):
-        about = read_manifest(path.parent)
-        for site in about.extra.get(SITES, {}):
-            clients = clients_of_site(about, site)
-            sizes = sum(np.isin(np.load(path.parent / name), clients).sum() for name in OWNER.values())
-            counts.setdefault(site, {})[about.name] = int(sizes)
-    return counts

@@ -11,7 +11,8 @@ from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.intake.own_store import VERSIONS
 from shoal.data.sets.prepare import store_folder
-from shoal.data.sets.prepared import EMBEDDED, DataSpec, Manifest, Prepared, open_prepared, read_manifest
+from shoal.data.sets.prepared import DataSpec, Manifest, Prepared, open_prepared, read_manifest
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.models.frozen import EncoderVersion
 

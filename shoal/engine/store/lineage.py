@@ -14,7 +14,8 @@ import numpy as np
 from shoal.core.errors import PartitionError
 from shoal.data.partition.table import Partition
 from shoal.data.sets.elsewhere import clients_of_site
-from shoal.data.sets.prepared import SITES, Prepared
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import describe
 from shoal.engine.settings.machine import Machine, Resolved

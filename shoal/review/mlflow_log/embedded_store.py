@@ -10,11 +10,10 @@ home that was moved, addresses that begin with that place get the present one.
 from __future__ import annotations
 
 import contextlib
-import math
+import fcntl
 import sqlite3
 from pathlib import Path
 
-from shoal.core.durable import lock_if_free
 from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
 
@@ -65,7 +64,8 @@ def ready_store(store: Path) -> None:
     try:
         store.mkdir(parents=True, exist_ok=True)
         # Processes that create it at the same moment would each add half of its tables.
-        with lock_if_free(store / ".lock", math.inf):
+        with (store / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not file.exists():
                 _make(store)
             with contextlib.closing(sqlite3.connect(file, timeout=60)) as database, database:

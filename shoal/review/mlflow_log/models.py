@@ -24,8 +24,9 @@ from shoal.engine.store.codec import load_server, save_server
 from shoal.engine.store.round_paths import SERVER, RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.registry import METHODS
+from shoal.review.mlflow_log.experiments import SETTINGS_SHOWN
 from shoal.review.mlflow_log.rounds import quality_metrics, round_metrics, round_stamp
-from shoal.review.mlflow_log.run import SETTINGS_SHOWN, data_sets
+from shoal.review.mlflow_log.run import data_sets
 
 MODEL = "model"
 """The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""

@@ -2,8 +2,6 @@
 
 The parent is looked up by a tag and created where it is missing, so that the same comparison again adds to it.
 Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
-
-Assignments of new files in MLflow: a run for each batch, with its table, its contact sheet and its numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ import pandas as pd
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.run import NOTE, PARENT, RUN_ID, experiment_of, run_with_tag
+from shoal.review.mlflow_log.experiments import NOTE, experiment_of
+from shoal.review.mlflow_log.run import PARENT, RUN_ID, run_with_tag
 from shoal.review.mlflow_log.tracking import artifact_folder, open_client, reason_of, shown_uri, tracking_uri
 from shoal.review.results.summary import counted
 

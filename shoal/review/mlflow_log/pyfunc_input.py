@@ -13,7 +13,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from shoal.core.errors import DataError
-from shoal.data.intake.images import MODES, decode, in_form
+from shoal.data.intake.image_decoding import decode
+from shoal.data.intake.images import MODES, in_form
 from shoal.data.sets.prepared import DTYPES, DataSpec
 from shoal.review.results.served_method import CLIENT
 

@@ -3,21 +3,6 @@
 A tag of the MLflow run says which rounds it has (`shoal.review.mlflow_log.rounds`), and its models say whether they are
 complete (`shoal.review.mlflow_log.models`), so no number or model is logged twice. Metrics have the time at which their
 round ended. A server out of reach never stops training; the next sync catches up.
-
-The description of a run on MLflow's page: the verdict, a link to the report, the task and the outcome.
-
-The address of a run on MLflow's page.
-
-The last work on a run that is logged to MLflow: log it, then register its model.
-
-Trouble with MLflow becomes an event of the run and never makes the run fail. Doing the work again changes nothing that
-MLflow has.
-
-A check of every file of a finished run against its digest, before the run is copied to another place.
-
-The reason why MLflow does not have a run, in one sentence that says what to do.
-
-A run's files in MLflow: settings, lineage, tables, report and figures.
 """
 
 from __future__ import annotations
@@ -43,21 +28,14 @@ from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import TABLES
 from shoal.review.mlflow_log.embedded_store import ready_store, recorded_uri, store_uri
+from shoal.review.mlflow_log.experiments import NOTE
+from shoal.review.mlflow_log.files import log_files, note_text
 from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds, lost_rounds
-from shoal.review.mlflow_log.run import NOTE, mlflow_run
-from shoal.review.results import views
-from shoal.review.results.clusters import (
-    CENTRES,
-    FACTS,
-    FEATURES,
-    TABLE,
-    cluster_facts,
-    read_cluster_tensors,
-    read_clusters,
-)
-from shoal.review.results.summary import summary_of
+from shoal.review.mlflow_log.run import mlflow_run
+from shoal.review.results.clusters import CENTRES, FEATURES, read_cluster_tensors, read_clusters
+from shoal.review.results.views import REPORT
 
 # Seconds for one answer: a server with an object store answers when it has stored a whole model.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
@@ -214,7 +192,7 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         log_quality(client, run_id, run)
         log_models(client, logged, run, settings, final=status == "FINISHED")
         log_files(client, run_id, run, settings)
-        report = settings.tracking.clients and (run.path / views.REPORT).exists()
+        report = settings.tracking.clients and (run.path / REPORT).exists()
         # A description that is there stays, also one that a user wrote.
         if status == "FINISHED" and not logged.data.tags.get(NOTE):
             client.set_tag(run_id, NOTE, note_text(run, logged, report=report))
@@ -329,53 +307,3 @@ def reason_of(error: Exception, settings: Settings) -> str:
     if isinstance(error, ShoalError):
         return reason
     return short_text(Exception(reason))
-
-
-FILES = ("settings.yaml", "lineage.json", "rounds.parquet")
-CLIENT_FILES = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES)
-"""Files with data of single clients."""
-REPORT = "Report.html"
-"""The report among the artifacts: MLflow lists capital letters first, so that it stands above all other files."""
-
-
-def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> None:
-    """Log the files of a run that has ended; files that MLflow has are replaced.
-
-    With `tracking.clients` false, files with data of single clients are left out: only rounds, settings and the model
-    are logged.
-
-    Args:
-        client: an MlflowClient.
-        run_id: the MLflow run.
-        run: the run's folder.
-        settings: of the run.
-    """
-    names = FILES + CLIENT_FILES if settings.tracking.clients else FILES
-    for path in (run.path / name for name in names):
-        if path.exists():
-            client.log_artifact(run_id, str(path))
-    report = run.path / views.REPORT
-    if settings.tracking.clients and report.exists():
-        client.log_text(run_id, report.read_text(), REPORT)
-        client.log_artifacts(run_id, str(run.figures), "figures")
-
-
-def note_text(run: RunFolder, mlflow_run: Any, *, report: bool) -> str:
-    """Return a run's description, in Markdown.
-
-    Args:
-        run: the run's folder.
-        mlflow_run: the MLflow run.
-        report: whether MLflow has the report.
-    """
-    parts = []
-    facts = cluster_facts(run)
-    if facts is not None and facts.verdict is not None:
-        parts.append(f"**Verdict: {facts.verdict.word}.** {facts.verdict.reason}")
-    if report:
-        info = mlflow_run.info
-        link = f"#/experiments/{info.experiment_id}/runs/{info.run_id}/artifacts/{REPORT}"
-        parts.append(f"**[Open the report]({link})**")
-    summary = summary_of(run)
-    parts.append(f"{summary.task} {summary.outcome}")
-    return "\n\n".join(parts)

@@ -1,7 +1,4 @@
-"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain.
-
-Windows of time series as small line plots, wherever images are shown as thumbnails.
-"""
+"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain."""
 
 from __future__ import annotations
 
@@ -97,7 +94,9 @@ def draw_sheets_of_site(run: RunFolder, own: Prepared) -> list[Path]:
 def named_clusters(run: RunFolder) -> pd.DataFrame | None:
     """Return the cluster table of a run with the numbers by which people know clusters; None where it has none."""
     table = read_clusters(run)
-    return None if table is None else with_stable_numbers(table)
+    if table is None:
+        return None
+    return with_stable_numbers(table)
 
 
 def images_of(prepared: Prepared, partition: Partition | None) -> Callable[[str, int], np.ndarray]:

@@ -16,10 +16,10 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.report import value_in_table
+from shoal.review.pages.provenance import value_in_table
+from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
 from shoal.review.results.runs import check_different, why_not_comparable
-from shoal.review.results.summary import name_of, value_of
 from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)

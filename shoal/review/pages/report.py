@@ -1,13 +1,8 @@
-"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events.
-
-The origin of a run, for its report: settings that differ from the defaults, lineage with links, how to repeat it.
-"""
+"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events."""
 
 from __future__ import annotations
 
-import contextlib
 import io
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,30 +11,26 @@ import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.core.errors import ShoalError
-from shoal.data.sets.prepared import EMBEDDED
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
-from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
-from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
+from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
-from shoal.review.mlflow_log.model_card import LineageRow, sources_of
-from shoal.review.mlflow_log.run import shorten
-from shoal.review.mlflow_log.tracking import mlflow_page
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
-from shoal.review.pages.figures import EMBEDDING
+from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
+from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.next_step import next_step
+from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
 from shoal.review.results.site_clusters import site_rows
-from shoal.review.results.summary import baseline_rows, name_of, summary_of, value_of
+from shoal.review.results.summary import baseline_rows, summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_view
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
@@ -89,7 +80,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         loss_note=method.loss_note(settings.method, settings.rounds),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         repeat=repeat_command(run) if in_run_folder else "dvc repro",
-        files=[name for name in FILES if in_run_folder and (run.path / name).exists()],
+        files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
         **parts_of(run),
@@ -285,70 +276,3 @@ def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
     drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
     drawn.sort(key=lambda path: FIRST.index(path.stem) if path.stem in FIRST else len(FIRST))
     return [(path.stem, in_base64(path.read_bytes())) for path in drawn]
-
-
-MAX_CHARACTERS = 120
-"""Characters of a value that are shown."""
-FILES = (SETTINGS, LINEAGE, "rounds.parquet", "clients.parquet", "links.parquet", "clusters.parquet", "events.jsonl")
-"""The files of a run to which its report links, where they exist."""
-
-
-def changed_rows(settings: Settings) -> list[tuple[str, str, str]]:
-    """Return the settings that differ from the defaults of the method, the data and the partition scheme.
-
-    Args:
-        settings: of the run.
-
-    Returns:
-        For each setting its key, its value, and the default. Method, data and partition scheme, on which the other
-        defaults depend, come first, with the default of all runs.
-    """
-    values = flatten(settings)
-    fallback = flatten(make_settings({}))
-    default = default_settings(settings)
-    rows = [(key, value_in_table(values[key]), value_in_table(fallback.get(key))) for key in DECIDE_DEFAULTS]
-    return rows + [
-        (key, value_in_table(value), value_in_table(default.get(key)))
-        for key, value in changed_settings(settings).items()
-    ]
-
-
-def value_in_table(value: Any) -> str:
-    """Return a setting's value for a table, without passwords and not too long."""
-    if value is None:
-        return "none"
-    return shorten(masked(str(value)), MAX_CHARACTERS)
-
-
-def lineage_rows(run: RunFolder) -> list[LineageRow]:
-    """Return what the run's numbers come from: MLflow run, code, data, partition, machine."""
-    lineage = run.lineage()
-    machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
-    versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
-    return [
-        *tracking_rows(run),
-        *sources_of(run),
-        LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"),
-        LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"),
-        LineageRow("versions", versions),
-    ]
-
-
-def tracking_rows(run: RunFolder) -> list[LineageRow]:
-    """Return the run's pages in MLflow and Prefect, where it has some."""
-    tracking = run.status().tracking
-    rows = []
-    if run_id := tracking.mlflow_run:
-        row = LineageRow("MLflow run", f"{run_id}, on the page that shoal serve starts")
-        with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
-            if page := mlflow_page(run):
-                row = LineageRow("MLflow run", run_id, masked(page))
-        rows.append(row)
-    if prefect := tracking.prefect:
-        rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
-    return rows
-
-
-def repeat_command(run: RunFolder) -> str:
-    """Return the shell command that computes the run again from its settings."""
-    return f"shoal run {shlex.quote(str(run.path / SETTINGS))}"

@@ -48,8 +48,8 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
     """
     if not counts.size:
         return None
-    largest = [np.argsort(-counts.sum(axis=axis).to_numpy(), kind="stable")[:MAX_CROSSED] for axis in (1, 0)]
-    rows, columns = map(np.sort, largest)
+    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_CROSSED])
+    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_CROSSED])
     shown = counts.iloc[rows, columns]
     return CrossTable(
         row,

@@ -154,16 +154,20 @@ def after_baseline(run: RunFolder, settings: Settings, lead: str, *, by_neighbou
 
 def leading_baseline(comparison: Comparison) -> str | None:
     """Return the space in which K-means is above the run by more than the verdict's margin; None where it is not."""
-    scores = comparison.baseline_neighbours
-    score = comparison.neighbours
+    scores: Mapping[str, float] = comparison.baseline_neighbours
+    score: float | None = comparison.neighbours
     if comparison.probe is not None and comparison.baseline_probes:
         scores = comparison.baseline_probes
         score = comparison.probe
     elif comparison.acc is not None:
         scores = comparison.baseline_acc
         score = comparison.acc
-    better = {space: value for space, value in scores.items() if value > score + MARGIN}
-    return max(better, key=lambda space: better[space], default=None)
+    if not scores or score is None:
+        return None
+    best = max(scores, key=lambda space: scores[space])
+    if scores[best] <= score + MARGIN:
+        return None
+    return best
 
 
 def simple_settings(space: str) -> list[str] | None:

@@ -1,7 +1,4 @@
-"""The result of a run, read from its folder.
-
-The data that a run was made of, where they are still on this machine.
-"""
+"""The result of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -69,6 +66,9 @@ def run_result(run: RunFolder) -> RunResult:
         sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
         seconds = round(float(rounds["seconds_round"].sum()), 3)
     facts = cluster_facts(run)
+    verdict = None
+    if facts is not None:
+        verdict = facts.verdict
     return RunResult(
         run=str(run.path),
         status=status.state,
@@ -79,7 +79,7 @@ def run_result(run: RunFolder) -> RunResult:
         seconds=seconds,
         mlflow_run=status.tracking.mlflow_run,
         weights_sha256=status.weights_sha256,
-        verdict=facts.verdict if facts else None,
+        verdict=verdict,
     )
 
 

@@ -1,7 +1,4 @@
-"""The list of all runs, a line a run.
-
-Runs side by side: whether their numbers can be compared.
-"""
+"""The list of all runs, a line a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The method of a run as it serves new samples.
-
-New samples site by site, where sites differ by offsets that a model takes away.
-"""
+"""The method of a run as it serves new samples."""
 
 from __future__ import annotations
 

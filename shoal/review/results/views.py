@@ -53,9 +53,10 @@ def damaged_files(run: RunFolder, view: str) -> list[Path]:
     """Return the files of a view that were changed, or have gone missing, since they were written."""
     damaged = []
     for name, sha256 in files_of(run, view).items():
-        path = run.path / name
-        if not path.is_file() or file_digest(path) != sha256:
-            damaged.append(path)
+        try:
+            check_digest(run.path / name, sha256)
+        except StoreError:
+            damaged.append(run.path / name)
     return damaged
 
 

@@ -2,8 +2,6 @@
 
 Images are decoded like those of a user's own data sets, and converted to the form of the set on which the model was
 trained: grey or in colour, and of its size. Unusable images are listed with their reasons.
-
-New images converted to the form of a finished run's data set, with a note of every conversion.
 """
 
 from __future__ import annotations
@@ -23,18 +21,8 @@ import torch
 from shoal.core.errors import DataError, first_of, shown
 from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
-from shoal.data.intake.images import (
-    CONVERTED,
-    GREY_IN_COLOUR,
-    Rejected,
-    Unusable,
-    decode,
-    decode_with_changes,
-    in_form,
-    listing,
-    note_left_out,
-    why_not_read,
-)
+from shoal.data.intake.image_decoding import CONVERTED, Unusable, decode, decode_with_changes, why_not_read
+from shoal.data.intake.images import GREY_IN_COLOUR, Rejected, in_form, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import TableCoding, encode

@@ -19,18 +19,17 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.user_name import user_name
-from shoal.review.mlflow_log.model_registry import (
+from shoal.review.mlflow_log.champions import (
     APPROVED,
-    CHAMPION,
     PROMOTED,
     Move,
     champion_version,
     make_champion,
     note_move_by_hand,
-    registered_name,
     return_to_previous,
 )
-from shoal.review.mlflow_log.run import NIGHT_DECISION
+from shoal.review.mlflow_log.experiments import NIGHT_DECISION
+from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import open_client, reason_of, shown_uri
 from shoal.review.results.stable_names import DECIDED
 from shoal.review.served.drift import Drift

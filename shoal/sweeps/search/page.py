@@ -1,7 +1,7 @@
 """The page of a search: the best settings as a command, history, importances, slices, and all trials.
 
 results/searches/NAME/
-  search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.runner`)
+  search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.store`)
 
 In MLflow the parent run has the best settings and their score, and these files; the trials' runs are nested in it.
 """

@@ -1,7 +1,4 @@
-"""The result of a search: its trials, the best settings, and how far scores differ by the seed.
-
-Sentences on how far to trust a search's result, for the page, MLflow's note and the command line.
-"""
+"""The result of a search: its trials, the best settings, and how far scores differ by the seed."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
+from shoal.data.intake.copies import draw_test_part, find_copies
 from shoal.data.intake.own_images import WAITING, read_folder
-from shoal.data.intake.own_store import Arrivals, Batch, draw_test_part, find_copies, store_batch
+from shoal.data.intake.own_store import Arrivals, Batch, store_batch
 from shoal.data.sets.prepared import Prepared, array_digest
 from shoal.data.sets.sample_files import sample_files
 from tests.planted_images import write_clients

@@ -17,7 +17,8 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.intake import tables
-from shoal.data.intake.images import MAX_PIXELS, decode, read_images
+from shoal.data.intake.image_decoding import MAX_PIXELS, decode
+from shoal.data.intake.images import read_images
 from shoal.data.intake.tables import read_table
 from shoal.data.sets import readers
 from shoal.data.sets.prepare import prepare

@@ -7,16 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from shoal.data.intake.copies import MIN_TRAIN, ON_BOTH_SIDES, ON_ONE_SIDE, Copies, draw_test_part
 from shoal.data.intake.own_images import read_folder
-from shoal.data.intake.own_store import (
-    MIN_TRAIN,
-    ON_BOTH_SIDES,
-    ON_ONE_SIDE,
-    Batch,
-    Copies,
-    draw_test_part,
-    store_batch,
-)
+from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 from tests.added_sets import add_set

@@ -14,7 +14,8 @@ from PIL import ExifTags, Image, features
 
 from shoal.core.errors import DataError
 from shoal.data.intake.folder_files import HIDDEN, LINK, find_images
-from shoal.data.intake.images import NO_IMAGE, OTHER_TIFF, read_images, usual_size
+from shoal.data.intake.image_decoding import NO_IMAGE, OTHER_TIFF
+from shoal.data.intake.images import read_images, usual_size
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_images import WAITING, read_folder
 from shoal.data.intake.own_store import NothingNew, store_batch

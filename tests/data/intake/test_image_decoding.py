@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from shoal.data.intake.images import (
+from shoal.data.intake.image_decoding import (
     OTHER_TIFF,
     Unusable,
     decode,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.windows import Times, regular_places, times_of, usual_distance
+from shoal.data.intake.times import Times, regular_places, times_of, usual_distance
 
 SAMPLES = 2000
 EPOCH = 1_700_000_000

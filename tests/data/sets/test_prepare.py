@@ -10,7 +10,7 @@ from torchvision.datasets import CIFAR10, CIFAR100, utils
 from shoal.core.errors import DataError
 from shoal.core.seal import unsealed
 from shoal.data.sets import built_in as sets
-from shoal.data.sets import sources
+from shoal.data.sets import files
 from shoal.data.sets.prepare import prepare, prepared_sets, resolve, store_folder
 from shoal.data.sets.prepared import open_prepared
 from shoal.data.sets.sources import find
@@ -29,8 +29,8 @@ def no_network(monkeypatch):
     def fail(*_):
         raise OSError("no route to host")
 
-    monkeypatch.setattr(sources, "download_torchvision", fail)
-    monkeypatch.setattr(sources, "download_ag_news", fail)
+    monkeypatch.setattr(files, "download_torchvision", fail)
+    monkeypatch.setattr(files, "download_ag_news", fail)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def publish(monkeypatch):
 
     def change(checksums):
         for path, digest in checksums.items():
-            monkeypatch.setitem(sources.DIGESTS, path, digest)
+            monkeypatch.setitem(files.DIGESTS, path, digest)
 
     return change
 
@@ -258,7 +258,7 @@ def test_download_lands_in_the_store(mirror, store, monkeypatch, publish):
         write_idx_set(root, "MNIST/raw")
 
     def load(request):
-        found = find("mnist", (sources.MNIST,), download, mirror=None, raw=request.raw)
+        found = find("mnist", (files.MNIST,), download, mirror=None, raw=request.raw)
         assert found.root == store / "raw"
         return mnist.load(request)
 
@@ -274,7 +274,7 @@ def test_download_of_ag_news_is_verified(tmp_path, monkeypatch):
     monkeypatch.setattr(utils, "_get_redirect_url", lambda url, **_: url)
     monkeypatch.setattr(utils, "_urlretrieve", lambda url, path: Path(path).write_text(page))
     with pytest.raises(RuntimeError, match="corrupted"):
-        sources.download_ag_news(tmp_path)
+        files.download_ag_news(tmp_path)
 
 
 def test_unknown_names(digits, store):

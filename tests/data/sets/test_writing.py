@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.data.sets.intake_notes import names_file
-from shoal.data.sets.prepared import writing
+from shoal.data.sets.writing import writing
 
 
 def test_what_was_left_beside_a_set_is_removed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
 from shoal.engine.messages.wire import Answer, Evaluate, Failed, Request, Train, Trained
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.sites.sites_pool import open_pool
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost

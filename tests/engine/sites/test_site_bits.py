@@ -11,7 +11,7 @@ import pytest
 
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
-from shoal.engine.sites.sites_pool import gather_set
+from shoal.engine.sites.gathering import gather_set
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run

@@ -17,8 +17,8 @@ import yaml
 
 from shoal.core.errors import ShoalError
 from shoal.engine.sites.frames import SiteCall
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.sites.server import ServerTransport, status_of
-from shoal.engine.sites.sites_pool import open_pool
 from shoal.engine.sites.study import CERTIFICATE, Study, nvflare
 from shoal.engine.sites.transport import SiteFailed, ask_site
 from shoal.engine.store.run_events import Event

@@ -18,6 +18,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
+from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.policy import (
@@ -29,7 +30,6 @@ from shoal.engine.sites.policy import (
     read_policy,
     write_strict_policy,
 )
-from shoal.engine.sites.sites_pool import ask_for_set, gather_set
 from shoal.engine.sites.transport import SiteFailed, SiteRefusal
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.run_folder import RunFolder

@@ -19,7 +19,7 @@ from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, arrays_of, pack, unpack
-from shoal.engine.sites.sites_pool import gather_set
+from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.transport import SiteFailed, ask_site
 from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.run_folder import RunError

@@ -9,9 +9,8 @@ import pytest
 from mlflow import MlflowClient
 
 from shoal.engine.settings import places
-from shoal.review.mlflow_log import model_registry
-from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.model_registry import (
+from shoal.review.mlflow_log import champions
+from shoal.review.mlflow_log.champions import (
     APPROVED,
     BY_HAND,
     PREVIOUS,
@@ -23,6 +22,7 @@ from shoal.review.mlflow_log.model_registry import (
     return_to_previous,
     succession,
 )
+from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 
 NAME = "birds"
 
@@ -109,7 +109,7 @@ def test_a_kill_between_alias_and_records_is_made_good(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(model_registry, step, killed)
+        patch.setattr(champions, step, killed)
         with pytest.raises(KeyboardInterrupt):
             act()
     assert note_move_by_hand(client, NAME) is None, "no person moved it"

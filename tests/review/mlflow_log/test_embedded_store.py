@@ -24,7 +24,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
 from shoal.review.mlflow_log.embedded_store import TrackingStoreError, ready_store, store_uri
-from shoal.review.mlflow_log.run import title
+from shoal.review.mlflow_log.run_names import title
 from shoal.review.mlflow_log.tracking import INCOMPLETE
 
 pytestmark = pytest.mark.long
@@ -36,7 +36,7 @@ import sys, time
 from pathlib import Path
 from mlflow import MlflowClient
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_of
+from shoal.review.mlflow_log.experiments import experiment_of
 store = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -15,7 +15,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import store_uri
-from shoal.review.mlflow_log.run import MAX_NAME_CHARACTERS, VIEW_TAG, chosen_settings, run_name, title, value_in_name
+from shoal.review.mlflow_log.experiments import VIEW_TAG
+from shoal.review.mlflow_log.run_names import MAX_NAME_CHARACTERS, chosen_settings, run_name, title, value_in_name
 from tests.conftest import SMALL
 
 ON = {"mlflow": True, "model": False}

@@ -25,7 +25,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.run import experiment_of, title
+from shoal.review.mlflow_log.experiments import experiment_of
+from shoal.review.mlflow_log.run_names import title
 from tests.conftest import SMALL
 from tests.flows.test_prefect import free_port
 from tests.review.mlflow_log.test_tracking_server import all_files

@@ -25,12 +25,13 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.metrics import METRICS
+from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
 from shoal.review.mlflow_log.rounds import costs_of_sites, metric_name
-from shoal.review.mlflow_log.run import NOTE, run_name
+from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
-from shoal.review.pages.report import lineage_rows
+from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
 from shoal.review.results.result import run_result
 from tests.conftest import SMALL

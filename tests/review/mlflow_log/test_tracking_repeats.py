@@ -16,8 +16,10 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import rounds as mlflow_rounds
+from shoal.review.mlflow_log.experiments import NOTE, VIEW_TAG
 from shoal.review.mlflow_log.models import is_ready, models_of
-from shoal.review.mlflow_log.run import MAX_PARAMETER_CHARACTERS, NOTE, VIEW_TAG, title
+from shoal.review.mlflow_log.run import MAX_PARAMETER_CHARACTERS
+from shoal.review.mlflow_log.run_names import title
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.results.result import run_result
 from tests.conftest import SMALL

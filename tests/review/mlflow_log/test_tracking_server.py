@@ -25,8 +25,9 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.champions import PROMOTED, last_move, make_champion
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.model_registry import PROMOTED, last_move, make_champion, register
+from shoal.review.mlflow_log.model_registry import register
 from shoal.review.served.promotion import approve, roll_back
 from tests.conftest import SMALL
 from tests.sources import ROOT

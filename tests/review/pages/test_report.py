@@ -34,8 +34,10 @@ from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
 from shoal.review.pages import figures, report
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-from shoal.review.pages.figures import draw_embedding, draw_figures, draw_groups, draw_spread, plane
-from shoal.review.pages.report import changed_rows, repeat_command, write_report
+from shoal.review.pages.embedding_figure import draw_embedding, draw_groups, plane
+from shoal.review.pages.figures import draw_figures, draw_spread
+from shoal.review.pages.provenance import changed_rows, repeat_command
+from shoal.review.pages.report import write_report
 from shoal.review.results import next_step as next_steps
 from shoal.review.results.clusters import FEATURES, TABLE, cluster_facts, keep_clusters
 from shoal.review.results.cross_tables import (

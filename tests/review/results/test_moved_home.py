@@ -24,7 +24,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import FILE, ready_store, recorded_uri, store_uri
-from shoal.review.mlflow_log.run import experiment_of
+from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.pages.report import write_report
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
