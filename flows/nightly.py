@@ -53,6 +53,7 @@ from shoal.tasks.prefect.stages import (  # noqa: E402
     closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
+    wait_for_sites,
     without_tags,
 )
 from shoal.tasks.take_in import take_in  # noqa: E402
@@ -109,6 +110,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     """
     check_settings(settings)
     tag_flow_run(settings)
+    wait_for_sites(settings)
     with claimed_nights(settings.data.name), without_tags():
         return one_night(settings, night).to_json()
 
@@ -134,7 +136,9 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         return Night(NOTHING_NEW, why, taken.digest, taken.new, champion.name)
     check_held_out(open_prepared(Path(taken.folder)))  # before hours of training that nobody could judge
     drifts: list[Drift] = []
-    if champion is not None and judged is None:
+    if settings.workers.runner == "sites":
+        log.info("drift is not looked for, and clusters get no names that nights keep: both need samples of sites")
+    elif champion is not None and judged is None:
         compared = drift(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
@@ -210,6 +214,8 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
                 origin = WarmStart.from_run(champion)
             run = claim.enter_context(claimed_run(settings, origin=origin, data=data))
         except WarmStartError as error:
+            if settings.workers.runner == "sites":
+                raise  # they could not judge its state either
             origin = None
             reason = str(error)
             run = claim.enter_context(claimed_run(settings, data=data))
@@ -240,6 +246,7 @@ def train_and_decide(
         run.event(DRIFTED, **{**asdict(each), "message": each.sentence()})
     drive_as_task_runs(run, (ROUNDS, CLUSTERS))
     record_changes(run)
+    wait_for_sites(run.settings())
     champion_path = None if champion is None else str(champion.path)
     decision = compare(str(run.path), champion_path, data, night)
     keep_decision(run, decision, drifts)

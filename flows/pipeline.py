@@ -27,6 +27,7 @@ from shoal.tasks.prefect.stages import (  # noqa: E402
     closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
+    wait_for_sites,
     without_tags,
 )
 from shoal.tasks.prepare import prepare  # noqa: E402
@@ -49,12 +50,13 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
     if settings.workers.runner == "local":
         start_fork_server()  # worker processes import what they need while the data are prepared
     tag_flow_run(settings)
+    wait_for_sites(settings)
     with without_tags():
         data = prepare(settings)
         partition(settings, data.folder)
     if not again and (earlier := equal_run(settings)) is not None:
         return use_again(earlier).to_json()
-    with claimed_run(settings, resume=resume) as folder:
+    with claimed_run(settings, resume=resume, data=data.digest) as folder:
         with closing_warnings(folder):
             result = drive_as_task_runs(folder)
         result_artifacts(folder)

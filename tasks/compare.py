@@ -6,8 +6,10 @@ from pathlib import Path
 
 from prefect import task
 
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.night_settings import NightSettings
+from shoal.lifecycle.nights import compare_at_sites
 from shoal.review.served import judging
 from shoal.review.served.judging import Decision, asked_for
 from shoal.tasks.prefect.retries import RETRY_ON_IO
@@ -25,5 +27,9 @@ def compare(challenger: str, champion: str | None, data: str, night: NightSettin
     """
     champion_run = None if champion is None else RunFolder(Path(champion))
     challenger_run = RunFolder(Path(challenger))
-    decision = judging.compare(challenger_run, champion_run, Path(data), night.score, night.margin)
+    if challenger_run.lineage().sites:
+        with open_pool(challenger_run.settings().workers, "cpu") as pool:
+            decision = compare_at_sites(challenger_run, champion_run, night.score, night.margin, pool.call)
+    else:
+        decision = judging.compare(challenger_run, champion_run, Path(data), night.score, night.margin)
     return asked_for(decision, challenger_run) if night.promote == "ask" else decision

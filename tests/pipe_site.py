@@ -13,6 +13,7 @@ from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteCall
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.rules import Rules
+from shoal.lifecycle.taking_in import take_in_at_site
 
 
 def keep_within(home: Path) -> None:
@@ -41,7 +42,7 @@ def serve(pipe: Connection, name: str, home: Path) -> None:
     os.chdir(home)
     keep_within(home)
 
-    rules = OwnRules(places.site()) if (home / "site" / "policy.yaml").exists() else NightRules()
+    rules = OwnRules(places.site(), take_in_at_site) if (home / "site" / "policy.yaml").exists() else NightRules()
     agent = SiteAgent(name, home / "data" / "store", home / "runs", rules)
     while True:
         try:

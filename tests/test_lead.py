@@ -62,6 +62,6 @@ def test_a_command_that_needs_more_says_so(environment: dict[str, str], tmp_path
 
 def test_a_site_needs_nothing_of_the_lead(environment: dict[str, str], tmp_path: Path) -> None:
     code = "import shoal.engine.sites.cells, shoal.engine.sites.site_service, shoal.engine.sites.own_rules"
-    command = [sys.executable, "-P", "-c", f"{code}, shoal.cli.site_commands, shoal.data.intake.own"]
+    command = [sys.executable, "-P", "-c", f"{code}, shoal.cli.site_commands, shoal.lifecycle.taking_in"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

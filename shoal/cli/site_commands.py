@@ -148,13 +148,15 @@ def serve() -> None:
     if not sys.flags.safe_path:  # no module of the current folder may take the place of another
         os.execv(sys.executable, [sys.executable, "-P", "-m", "shoal.cli.main", "site", "serve"])
     from shoal.engine.settings import places
+    from shoal.engine.sites.own_rules import OwnRules
     from shoal.engine.sites.site_service import serve_site
+    from shoal.lifecycle.taking_in import take_in_at_site
 
     serve_site(
         places.site(),
         places.store(),
         places.runs(),
-        own_rules(),
+        OwnRules(places.site(), take_in_at_site),
         lambda there: err.print("connected" if there else "not connected"),
     )
 

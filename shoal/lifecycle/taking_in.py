@@ -7,6 +7,7 @@ and then embedded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +27,15 @@ from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.engine.sites.gathering import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, try_to_track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
-from shoal.lifecycle.preparing import prepare_data
+from shoal.lifecycle.preparing import gather, prepare_data
 from shoal.methods.scores.neighbours import unlike
 from shoal.review.results.summary import counted
 
@@ -83,6 +85,8 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         DataError: new images that are unreadable, do not fit the set, or are unlike all that it has.
     """
     name = settings.data.name
+    if settings.workers.runner == "sites":
+        return _take_in_at_sites(settings, night)
     if night.watch is None:
         return _taken_in(prepare_data(settings), 0, f"{name!r} stays as it is: no folder is watched")
     _check(settings)
@@ -105,6 +109,38 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         if onto is not None and onto.manifest.kind != "image":
             return _take_in_tables(watched, onto)
         return _take_in_images(watched, onto, name)
+
+
+def _take_in_at_sites(settings: Settings, night: NightSettings) -> TakenIn:
+    """Ask the sites which samples they have now.
+
+    Raises:
+        NightError: the night is to watch a folder, or to start from another state than the champion's.
+    """
+    if night.watch is not None or night.start != "champion":
+        raise NightError(
+            "new samples of sites arrive there, and sites judge the champion as the state from which a night starts: "
+            "leave night.watch and night.start out, and name a folder under `watch` in each site's policy"
+        )
+    before = number_at_sites(settings)
+    gather(settings)
+    new = number_at_sites(settings) - before
+    return _taken_in(prepare_data(settings), new, f"the sites have {new:+,} samples since they were last asked")
+
+
+def number_at_sites(settings: Settings) -> int:
+    """Return how many samples of the set all sites had when they were last asked."""
+    return sum(sets.get(settings.data.name, 0) for sets in samples_at_sites(places.store()).values())
+
+
+def take_in_at_site(name: str, folder: str) -> None:
+    """Append what is new in a folder to a site's own set; what is wrong with it is said here, and not to the lead."""
+    try:
+        settings = make_settings({"data": {"name": name}, "method": {"name": "auto"}, "model": {"clusters": 2}})
+        said = take_in(settings, NightSettings(watch=folder)).message
+    except ShoalError as error:
+        said = f"nothing new of {name!r} is taken: {error}"
+    print(said, file=sys.stderr, flush=True)
 
 
 def present_set(name: str) -> Prepared | None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from prefect import get_client, get_run_logger, runtime
+from prefect import get_client, get_run_logger, pause_flow_run, resume_flow_run, runtime
 from prefect.context import TagsContext
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.sites.server import status_of
+from shoal.engine.sites.study import open_study
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FlowRun
@@ -27,10 +32,15 @@ MAX_TASK_RUNS = 1024
 """Task runs at once; most of them wait for workers, of which a cluster may have hundreds."""
 UNIT_RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MAX_TASK_RUNS)
 """The task runner of every flow that does stages of a run."""
+POLL_SECONDS = 5
+MOST_SECONDS = 7 * 24 * 3600
+"""So long a flow run is paused; after that it fails, and its run can be resumed."""
 
 
 def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers: Sequence[Observer] = ()) -> RunResult:
     """Do what is still to do of some stages of a run (`shoal.lifecycle.driving`) within this flow run.
+
+    Where the run stops and a site is away, the flow run is paused, and goes on with the site.
 
     Args:
         run: the run's folder.
@@ -56,7 +66,12 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     with run.locked(), without_tags(), without_task_run_logs():
         if not is_done(run):
             record_flow_run(run)
-        return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
+        try:
+            return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
+        except ShoalError:
+            if not wait_for_sites(run.settings()):
+                raise
+    return drive_as_task_runs(run, stages, observers)
 
 
 def record_flow_run(run: RunFolder) -> None:
@@ -101,3 +116,46 @@ def without_task_run_logs() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def wait_for_sites(settings: Settings) -> bool:
+    """Pause this flow run while a site of its study is away; return whether one was.
+
+    Raises:
+        FlowPauseTimeout: it was for a week.
+    """
+    if settings.workers.runner != "sites":
+        return False
+    away = sites_away()
+    if not away:
+        return False
+    get_run_logger().warning(f"paused, and goes on by itself: {'; '.join(away)}")
+    flow_run = runtime.flow_run.id
+    ended = threading.Event()
+
+    def resume() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if not sites_away():
+                with contextlib.suppress(Exception):  # Prefect is out of reach, or it is not paused yet
+                    resume_flow_run(flow_run)
+
+    threading.Thread(target=resume, daemon=True).start()
+    try:
+        pause_flow_run(timeout=MOST_SECONDS, poll_interval=POLL_SECONDS)
+    finally:
+        ended.set()
+    return True
+
+
+def sites_away() -> list[str]:
+    """Return a sentence for each site that is not connected, or one where nobody can tell.
+
+    Raises:
+        ShoalError: no study is led from here.
+    """
+    study = open_study(places.home())
+    try:
+        told = status_of(study)
+    except ShoalError as error:
+        return [str(error)]
+    return [f"site {site} is not connected" for site, status in told.items() if not status.connected]

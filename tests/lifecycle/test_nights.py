@@ -14,7 +14,7 @@ from shoal.lifecycle.taking_in import NightError
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"workers": {"runner": "sites"}}, "those of sites stay there: schedule the deployment"),
+        ({"workers": {"runner": "sites"}, "privacy": {"clip": 1.0, "noise": 1.0}}, "noise covers all that sites tell"),
         ({"tracking": {"model": False}}, "a night names its champion"),
         ({"method": {"name": "fedavg"}}, "method fedavg learns from labels"),
     ],
@@ -22,7 +22,3 @@ from shoal.lifecycle.taking_in import NightError
 def test_settings_without_a_judge_or_a_name_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(NightError, match=said):
         check_settings(make_settings({"data": {"name": "digits"}, "method": {"name": "fedkmeans"}, **changes}))
-
-
-def test_settings_of_a_model_with_clusters_are_taken() -> None:
-    check_settings(make_settings({"data": {"name": "digits"}, "method": {"name": "fedkmeans"}}))

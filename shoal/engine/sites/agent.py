@@ -32,6 +32,7 @@ from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
 from shoal.engine.messages.masks import KEYS
 from shoal.engine.messages.wire import (
+    Answer,
     Assign,
     Assigned,
     Evaluate,
@@ -58,6 +59,7 @@ from shoal.engine.sites.frames import (
     plan_of,
     unpack,
 )
+from shoal.engine.sites.held_out import Compare, compare
 from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.transport import SiteRefusal
@@ -196,6 +198,7 @@ class SiteAgent:
 
     def described(self, name: str) -> SiteSet:
         """Return what the site tells of its set, with what `method.name: auto` asks about columns."""
+        self.rules.take_in(name)
         prepared = self.prepared(name)
         about = site_set(prepared)
         spec = prepared.spec
@@ -378,39 +381,52 @@ class SiteAgent:
         write_atomic(server, files[call.texts["server"]], sync=False, mode=PRIVATE)
         clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
         state = (run.path, call.round, server, clients)
+        answer: Answer = Evaluated()
         if call.do == "recalibrate":
             layers = arrays_of(files[call.texts["layers"]])
             known = tuple(layers[name] for name in sorted(layers, key=int))
             answer = self.worker.handle(Recalibrate(*state, call.final, known, site=self.name))
-        elif call.do == "evaluate" and hides_rows(run.settings()):
-            answer = Evaluated()
-        elif call.do == "evaluate":
-            answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
-        else:
+        elif call.do == "assign":
             answer = self.worker.handle(Assign(*state, site=self.name))
+        elif call.do == "compare" and not hides_rows(run.settings()):
+            champion = server.with_name("champion.safetensors")
+            write_atomic(champion, files[call.texts["champion"]], sync=False, mode=PRIVATE)
+            answer = compare(self.worker.opened(run.path), Compare(*state, champion, site=self.name))
+        elif call.do == "evaluate" and not hides_rows(run.settings()):
+            answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
         if isinstance(answer, Failed):
             return answer
         if isinstance(answer, Assigned):
-            opened = self.worker.opened(run.path)
-            write_table(opened, self.prepared(opened.prepared.manifest.name), answer)
-            counts = told_counts(opened, answer, self.rules.least_group)
-            if hides_rows(run.settings()):
-                answer = replace(answer, silhouette=None, comparison=None)
-                counts = np.zeros_like(counts)
-            facts: dict[str, Any] = {"clusters": answer.clusters, "silhouette": answer.silhouette}
-            if answer.comparison is not None:
-                facts["comparison"] = record_to_json(answer.comparison)
-            return sums(facts, {"sums": {"counts": counts}})
+            return self.told_of(run, answer)
         assert isinstance(answer, Evaluated)
         answer = self.without_small_cells(answer)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
 
+    def told_of(self, run: RunFolder, answer: Assigned) -> Result:
+        """Write the table of the site's samples, and return what is told of it."""
+        opened = self.worker.opened(run.path)
+        write_table(opened, self.prepared(opened.prepared.manifest.name), answer)
+        counts = told_counts(opened, answer, self.rules.least_group)
+        if hides_rows(run.settings()):
+            answer = replace(answer, silhouette=None, comparison=None)
+            counts = np.zeros_like(counts)
+        facts: dict[str, Any] = {"clusters": answer.clusters, "silhouette": answer.silhouette}
+        if answer.comparison is not None:
+            facts["comparison"] = record_to_json(answer.comparison)
+        return sums(facts, {"sums": {"counts": counts}})
+
     def without_small_cells(self, answer: Evaluated) -> Evaluated:
-        """Withhold the small cells of a table, and then also the site's scores that follow from the whole table."""
+        """Withhold the small cells of a table, and then also the site's scores that follow from the whole table.
+
+        Of fewer samples than the least group nothing is told.
+        """
+        least = self.rules.least_group
+        if answer.sums.get("samples", [least])[0] < least:
+            return Evaluated()
         if "table" not in answer.sums:
             return answer
         whole = answer.sums["table"]
-        table = withhold(whole, self.rules.least_group)
+        table = withhold(whole, least)
         told = answer.metrics
         if (table != whole).any():
             told = {name: value for name, value in told.items() if name not in table_metrics(whole)}

@@ -74,7 +74,7 @@ class SiteCall:
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
-    do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
+    do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign", "compare"]
     code: str
     data: str = ""
     run: str = ""

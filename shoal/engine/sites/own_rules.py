@@ -13,7 +13,7 @@ HOME/privacy/SET.json        the ledger: private updates of all runs on a set
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -41,10 +41,12 @@ class OwnRules(Rules):
 
     Args:
         folder: of its rules.
+        intake: appends to a set, given its name, what is new in a folder.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, intake: Callable[[str, str], object] = lambda name, place: None) -> None:
         self.folder = folder
+        self.intake = intake
         private_folder(folder)
         self.log = SiteLog(folder)
         self.methods: dict[str, str] = {}
@@ -130,6 +132,11 @@ class OwnRules(Rules):
             spent = total(list(runs.values()), DELTA).sent
             if spent > (self.policy.epsilon or math.inf):
                 raise SiteRefusal(f"{BY_POLICY} `epsilon`: the lead asks for updates that bring it to {spent:.3g}")
+
+    def take_in(self, name: str) -> None:
+        """See `Rules`."""
+        if place := self.policy.watch.get(name):
+            self.intake(name, place)
 
     def leave(self, call: SiteCall | None, answer: bytes) -> None:
         """See `Rules`."""

@@ -52,6 +52,9 @@ class Policy:
     masked: bool = setting(True, "whether runs need privacy.sums=masked: the lead then reads no single message")
     keys: dict[str, str] = setting({}, "public key of each other site whose masks count, as that site prints it")
     rounds_a_day: int = setting(200, "most rounds in which the site trains on one day (UTC)", ge=1)
+    watch: dict[str, str] = setting(
+        {}, "folder of new samples of a set, by its name: as of night.watch, they are added when the lead asks for it"
+    )
     approve: Literal["ask", "all"] = setting(
         "ask", "ask: a new run waits for `shoal site approve RUN`; all: what the policy allows runs at once"
     )

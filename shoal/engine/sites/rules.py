@@ -33,6 +33,9 @@ class Rules:
             SiteRefusal: they would exceed the site's budget.
         """
 
+    def take_in(self, name: str) -> None:
+        """Append to a set what is new of it, before the lead is told about it."""
+
     def leave(self, call: SiteCall | None, answer: bytes) -> None:
         """Record an answer that is about to leave.
 

@@ -49,6 +49,7 @@ from shoal.engine.sites.frames import (
     digest,
     named,
 )
+from shoal.engine.sites.held_out import Compare
 from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
@@ -233,6 +234,9 @@ class SitesPool:
         if isinstance(request, Recalibrate):
             do = "recalibrate"
             contents["layers"] = array_bytes({str(number): layer for number, layer in enumerate(request.layers)})
+        if isinstance(request, Compare):
+            do = "compare"
+            contents["champion"] = server_bytes(facts.method.judged_part(load_server(request.champion), own))
         clients = tuple(client_at_site(request.run, client) for client in request.clients if client.client in own)
         texts = {name: digest(content) for name, content in contents.items()}
         call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)

@@ -15,7 +15,6 @@ would not have decided otherwise. The interval comes from paired draws of the he
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,17 +23,15 @@ import numpy as np
 import torch
 
 from shoal.core.errors import ShoalError
-from shoal.core.streams import Streams
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.engine.sites.held_out import CONFIDENCE, NEIGHBOURS, HeldOutClusters, held_out_rows
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.null_baselines import encoded
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import side_by_side
-from shoal.methods.scores.clustering import accuracy
-from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
-from shoal.methods.scores.resampling import bootstrap_interval
+from shoal.methods.scores.neighbours import nearest_samples, reference_features
 from shoal.models.frozen import FrozenEncoder, frozen_encoder, is_pretrained
 from shoal.review.results.result import run_result
 from shoal.review.served.predict import Predictor, by_client
@@ -43,14 +40,9 @@ PROMOTED = "promoted"
 KEPT = "champion kept"
 WAITS = "waits for approval"
 """Outcomes for a challenger, in the words of tags, events and nights."""
-NEIGHBOURS = "neighbours"
 MIN_SAMPLES = 10
 """Held-out samples that a comparison needs: scores of fewer say nothing."""
-MAX_SAMPLES = 5_000
-"""Held-out samples that are used, a seeded draw: the cost of `neighbours` grows with their square."""
 BATCH = 512
-CONFIDENCE = 0.95
-"""Share of the draws that the interval of a difference holds."""
 
 
 class JudgingError(ShoalError):
@@ -137,12 +129,8 @@ class HeldOut:
         return nearest_samples(features)
 
 
-Score = Callable[[str, np.ndarray | None], float]
-"""From the name of a score, and the rows of the samples that count (None: all), to its value for a model."""
-
-
-def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, Score]:
-    """Return the scores of a finished run's model on held-out samples, and what computes them on some of the samples.
+def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, HeldOutClusters]:
+    """Return the scores of a finished run's model on held-out samples, and its clusters of these.
 
     Raises:
         JudgingError: the model takes other samples. RunError: the run cannot give new samples a cluster.
@@ -157,16 +145,8 @@ def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, Score]:
         )
     clients = np.full(len(samples.x), "") if samples.clients is None else samples.clients
     cluster = by_client(predictor, samples.x, clients, Intake())["cluster"].to_numpy()
-    names = (NEIGHBOURS,) if samples.y is None else (NEIGHBOURS, "acc")
-
-    def score(name: str, rows: np.ndarray | None) -> float:
-        if name == NEIGHBOURS:
-            return neighbour_information(cluster, samples.neighbours, predictor.clusters, rows)
-        assert samples.y is not None, "only labels give an accuracy"
-        chosen = slice(None) if rows is None else rows
-        return accuracy(samples.y[chosen], cluster[chosen])
-
-    return HeldOutScores(run.name, len(samples.x), {name: score(name, None) for name in names}), score
+    found = HeldOutClusters(cluster, predictor.clusters, samples.neighbours, samples.y)
+    return HeldOutScores(run.name, len(samples.x), {name: found.score(name) for name in found.names}), found
 
 
 def check_held_out(prepared: Prepared) -> None:
@@ -195,10 +175,7 @@ def held_out_samples(prepared: Prepared, encoder: FrozenEncoder | None = None) -
     """
     check_held_out(prepared)
     assert prepared.test_x is not None
-    count = prepared.spec.test
-    rows = np.arange(count)
-    if count > MAX_SAMPLES:
-        rows = np.sort(Streams(0).numpy("held-out samples to judge on").choice(count, MAX_SAMPLES, replace=False))
+    rows = held_out_rows(prepared.spec.test)
     y = None
     if prepared.test_y is not None:
         y = np.asarray(prepared.test_y[rows])
@@ -243,23 +220,36 @@ def compare(
         encoder = encoder_of(challenger)
     samples = held_out_samples(prepared, encoder)
     judged, new = judge(challenger, samples)
-    if champion is None:
-        return Decision(True, "there was no champion: this is the first", "", margin, judged, None)
-    if champion.name == challenger.name:
-        return Decision(True, "it is the champion already", "", margin, judged, judged)
-    name = _deciding_score(score, judged, samples)
+    if champion is None or champion.name == challenger.name:
+        return unopposed(judged, margin, first=champion is None)
+    name = deciding_score(score, judged, prepared.manifest.name)
     old_judged, old = judge(champion, samples)
+    return decided(name, margin, judged, old_judged, new.interval(name, old, challenger.settings().seed))
 
-    def difference(rows: np.ndarray) -> float:
-        return new(name, rows) - old(name, rows)
 
-    rng = Streams(challenger.settings().seed).numpy("held-out samples of a comparison")
-    low, high = bootstrap_interval(difference, len(samples.x), CONFIDENCE, rng)
+def unopposed(judged: HeldOutScores, margin: float, *, first: bool) -> Decision:
+    """Return the decision on the first model of a name, or on the champion itself."""
+    if first:
+        return Decision(True, "there was no champion: this is the first", "", margin, judged, None)
+    return Decision(True, "it is the champion already", "", margin, judged, judged)
+
+
+def decided(
+    name: str, margin: float, judged: HeldOutScores, old_judged: HeldOutScores, interval: tuple[float, float]
+) -> Decision:
+    """Return the decision between two models.
+
+    Args:
+        name: of the score that decides.
+        margin: by which the challenger must be better.
+        judged, old_judged: the scores of the challenger and of the champion.
+        interval: of their difference.
+    """
+    low, high = interval
     gain = judged.scores[name] - old_judged.scores[name]
     promoted = gain >= margin and gain > 0 and low > 0
     scores = f"{name} {judged.scores[name]:.4f} against the champion's {old_judged.scores[name]:.4f}"
-    interval = f"{CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f}"
-    why = f"{scores}: {_reason(gain, margin, low)} ({interval})"
+    why = f"{scores}: {_reason(gain, margin, low)} ({CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f})"
     return Decision(promoted, why, name, margin, judged, old_judged, low, high)
 
 
@@ -281,8 +271,8 @@ def asked_for(decision: Decision, challenger: RunFolder) -> Decision:
     return replace(decision, promoted=False, waits=True, why=why)
 
 
-def _deciding_score(score: str, judged: HeldOutScores, samples: HeldOut) -> str:
-    """Return the name of the score that decides.
+def deciding_score(score: str, judged: HeldOutScores, data: str) -> str:
+    """Return the name of the score that decides; `score` may be auto, and `data` is the name of the set.
 
     Raises:
         JudgingError: it needs labels, and the samples have none.
@@ -291,8 +281,8 @@ def _deciding_score(score: str, judged: HeldOutScores, samples: HeldOut) -> str:
         return "acc" if "acc" in judged.scores else NEIGHBOURS
     if score not in judged.scores:
         raise JudgingError(
-            f"the score {score!r} needs labels, and the held-out samples of {samples.prepared.manifest.name!r} have "
-            f"none: set night.score to auto or {NEIGHBOURS}"
+            f"the score {score!r} needs labels, and the held-out samples of {data!r} have none: set night.score to "
+            f"auto or {NEIGHBOURS}"
         )
     return score
 

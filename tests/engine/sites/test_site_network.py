@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
 from tests.conftest import at_home
 from tests.engine.sites.test_site_bits import CASES, run_in_one_place, settings_of
+from tests.flows.test_prefect import Server
 from tests.network import LEAD, Network, network, write_policy
 from tests.runs import go_on
 from tests.sites import KINDS, Federation, Pipes, add_own_set, name_of
@@ -167,3 +170,35 @@ def test_what_another_authority_signed_is_not_joined(made: Network, tmp_path: Pa
     words = ("package", str(signed), "--request-dir", "request", "--fingerprint", "SHA256:" + ":".join(["00"] * 32))
     with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
         nvflare(made.home("north") / "site", *words)
+
+
+NIGHT = """
+import json, sys
+from shoal.engine.settings.run_settings import make_settings
+from shoal.flows.nightly import nightly
+if __name__ == "__main__":
+    print(json.dumps(nightly(make_settings(json.loads(sys.argv[1])))))
+"""
+
+
+def test_a_night_is_paused_while_a_site_is_away(made: Network, tmp_path: Path) -> None:
+    (tmp_path / "night.py").write_text(NIGHT)
+    settings = settings_of("fedkmeans", workers={"runner": "sites", "device": "cpu"}, tracking={"mlflow": True})
+    made.kill("north", keep=False)
+    server = Server(tmp_path)
+    try:
+        outcomes: list[str] = []
+        for _ in range(2):
+            words = [sys.executable, str(tmp_path / "night.py"), json.dumps(settings.to_json())]
+            env = {**server.env, **made.environment(LEAD), "PREFECT_HOME": str(tmp_path)}
+            flow = subprocess.Popen(words, env=env, cwd=made.home(LEAD), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            while not outcomes and [run["state_type"] for run in server.find("flow_runs")] != ["PAUSED"]:
+                assert flow.poll() is None, flow.communicate()
+                time.sleep(0.5)
+            if not outcomes:
+                made.start("north")
+            said, errors = flow.communicate()
+            outcomes.append(json.loads(said)["outcome"])
+    finally:
+        server.stop()
+    assert outcomes == ["promoted", "nothing new"], errors
