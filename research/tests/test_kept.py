@@ -27,7 +27,7 @@ from shoal_research.kept import (
     write_cells,
 )
 from shoal_research.label_free.calibrate import FILE as TUNING
-from shoal_research.label_free.sites import RESULTS as SITES
+from shoal_research.label_free.tables import OFFSETS as SITES
 from shoal_research.server_reads.noise import FILE as NOISE
 
 BY_SITE = RESULTS / "label_free_by_site.json"

@@ -49,10 +49,10 @@ from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
 from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.models.frozen import layer_widths_of
-from shoal_research.label_free.calibrate import CLIENTS, FILE, directions_of, encodings, number_of, shared_out
+from shoal_research.label_free.calibrate import CLIENTS, directions_of, encodings, number_of, shared_out
+from shoal_research.label_free.tables import OFFSETS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 
-RESULTS = FILE.with_name("label_free_sites.json")
 SEEDS = {"tables": 3, "images": 1}
 ROUNDS = 60
 OFFSET = 0.8
@@ -172,7 +172,7 @@ def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.nd
 
 def measure() -> None:
     """Measure every set that the file does not hold, and write the file after each: ACC by case, for both settings."""
-    kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"tables": {}, "images": {}}
+    kept: dict[str, Any] = json.loads(OFFSETS.read_text()) if OFFSETS.exists() else {"tables": {}, "images": {}}
     kinds: tuple[tuple[str, Mapping[str, Any], dict[str, Any], tuple[int, ...]], ...] = (
         ("tables", TABLES, {}, ()),
         ("images", IMAGES, FEATURE_SPACE["method"], layer_widths_of(LAYERS)),
@@ -188,13 +188,13 @@ def measure() -> None:
                     pair = sites.accuracy(sites="ignore", **settings), sites.accuracy(**settings)
                     acc.setdefault(case, []).append(pair)
             kept[kind][name] = {case: np.mean(pairs, 0).round(DIGITS).tolist() for case, pairs in acc.items()}
-            RESULTS.write_text(dumped(kept))
+            OFFSETS.write_text(dumped(kept))
             print(f"{kind}: {name} {kept[kind][name]}", file=sys.stderr, flush=True)
 
 
 def numbers() -> None:
     """Measure the number of clusters of every set of images that the file does not hold: as is, less offsets."""
-    kept: dict[str, Any] = json.loads(RESULTS.read_text())
+    kept: dict[str, Any] = json.loads(OFFSETS.read_text())
     for name, make in IMAGES.items():
         if name in kept.setdefault("numbers", {}):
             continue
@@ -207,7 +207,7 @@ def numbers() -> None:
             found["classes"] = len(np.unique(y))
             found[case] = [number_of(part, 0, by_landmarks=True) for part in (samples, less)]
         kept["numbers"][name] = found
-        RESULTS.write_text(dumped(kept))
+        OFFSETS.write_text(dumped(kept))
         print(f"numbers: {name} {found}", file=sys.stderr, flush=True)
 
 

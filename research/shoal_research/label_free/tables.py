@@ -25,6 +25,9 @@ NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
 TOLERANCE = 0.02
 """A rule may be so far below its best null baseline."""
 GROUPS = FILE.with_name("label_free_groups.json")
+OFFSETS = FILE.with_name("label_free_sites.json")
+ENOUGH = 0.95
+"""Share of the ACC without effects of sites that is to be kept with them."""
 ONE_BY_ONE = ("sets", "unseen")
 """Kinds of the verdicts' figures that are sets, and not draws."""
 FIFTH = 0.2
@@ -94,10 +97,23 @@ def sets_table(figures: Mapping[str, Any]) -> str:
     return markdown_table(["set", "gain over a Gaussian", "columns", "axes", "skewed columns", "word"], body)
 
 
+def offsets_table(figures: Mapping[str, Any]) -> str:
+    """Return the ACC of each set of images where offsets of sites are ignored, and where they are estimated."""
+    sets = figures["sites"]["images"]
+    cases = ("even", "dirichlet", "even, offsets", "dirichlet, offsets", "even, light")
+    body = [[name, *(" ".join(f"{acc:.3f}" for acc in one[case]) for case in cases)] for name, one in sets.items()]
+    acc = np.array([[one[case] for case in cases] for one in sets.values()])
+    body.append(["mean", *(f"{ignored:.3f} {estimated:.3f}" for ignored, estimated in acc.mean(0))])
+    plain = acc[:, 0, 0]
+    held = [count_of(acc[:, case, 1] >= ENOUGH * plain) for case in (2, 4)]
+    body.append([f"{ENOUGH} of even, ignored", "", "", held[0], "", held[1]])
+    return markdown_table(["ACC, ignored and estimated", *cases], body)
+
+
 def tuning_figures() -> dict[str, Any]:
-    """Return the figures of the tuning sets, `images` and `tables` by name, and those of verdicts, `groups`."""
+    """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
     found: dict[str, Any] = json.loads(FILE.read_text())
-    return {**found, "groups": json.loads(GROUPS.read_text())}
+    return {**found, "groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
 
 
 def settings_for(one: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -147,7 +163,11 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "landmarks": landmarks_table,
     },
     "docs/number-of-clusters.md": {"numbers": numbers_table},
-    "research/docs/representations.md": {"verdicts": verdicts_table, "sets": sets_table},
+    "research/docs/representations.md": {
+        "verdicts": verdicts_table,
+        "sets": sets_table,
+        "offsets": offsets_table,
+    },
 }
 """The tables of each page, by their names."""
 
