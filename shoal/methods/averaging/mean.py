@@ -9,6 +9,9 @@ from torch import Tensor
 
 from shoal.methods.contract.message import Tensors
 
+PART = 1 << 15
+"""Numbers that are made float64 at once: memory for a wide copy of a large tensor costs more than the sum."""
+
 
 class WeightedMean:
     """A running weighted mean of tensors by name, in float64: memory of one model whatever the number of clients.
@@ -30,8 +33,10 @@ class WeightedMean:
         self.check(tensors, weight)
         for name, tensor in tensors.items():
             if name not in self._sums:
-                self._sums[name] = torch.zeros_like(tensor, dtype=torch.float64)
-            self._sums[name].add_(tensor.double(), alpha=weight)
+                self._sums[name] = torch.zeros(tensor.shape, dtype=torch.float64, device=tensor.device)
+            parts = zip(self._sums[name].view(-1).split(PART), tensor.reshape(-1).split(PART), strict=True)
+            for total, part in parts:
+                total.add_(part.double(), alpha=weight)
         self.weight += weight
 
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
