@@ -156,6 +156,7 @@ def compare_at_sites(
     sites = SiteEvaluation(facts, call)
     states = sites.states(RoundPaths(challenger.path, round).server, round, load_index(challenger, round))
     answers = sites.ask_all([Compare(*state, path, site=site) for site, state in states])
+    path.unlink()
     if isinstance(answers, Failed):
         raise JudgingError(f"run {challenger.name} cannot be compared with the champion: {answers.error}")
     told = [answer.sums for answer in answers if answer.sums]

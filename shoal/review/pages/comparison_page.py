@@ -70,9 +70,9 @@ def lines_of(results: Sequence[RunResult], *, comparable: bool) -> list[dict[str
         text to show (empty where it has none) and whether that is the best.
     """
     sent = {way: words for way, words in WAYS.items() if any(result.bytes[way] for result in results)}
-    about = {metric.name: (metric.words, metric.better) for metric in METRICS}
-    last = {f"bytes_{way}": (f"sent {words}", "lower") for way, words in sent.items()}
-    last["seconds"] = ("of all rounds", "neither")
+    about = {metric.name: {"words": metric.words, "better": metric.better} for metric in METRICS}
+    last = {f"bytes_{way}": {"words": f"sent {words}", "better": "lower"} for way, words in sent.items()}
+    last["seconds"] = {"words": "of all rounds", "better": "neither"}
     numbers = [
         {**shown_metrics(result), **{f"bytes_{way}": result.bytes[way] for way in sent}, "seconds": result.seconds}
         for result in results
@@ -81,11 +81,11 @@ def lines_of(results: Sequence[RunResult], *, comparable: bool) -> list[dict[str
     others = sorted(names - {*about, *last})
     lines = []
     for name in (*(name for name in about if name in names), *others, *last):
-        words, better = {**about, **last}.get(name, ("", "neither"))
+        said = {**about, **last}.get(name, {"words": "", "better": "neither"})
         values = [scores.get(name) for scores in numbers]
         texts = ["" if value is None else value_of(name, value) for value in values]
-        best = best_of(values, better if comparable else "neither")
-        lines.append({"name": name, "words": words, "better": better, "cells": list(zip(texts, best, strict=True))})
+        best = best_of(values, said["better"] if comparable else "neither")
+        lines.append({"name": name, **said, "cells": list(zip(texts, best, strict=True))})
     return lines
 
 
