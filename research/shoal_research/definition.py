@@ -193,7 +193,9 @@ class Study(Part):
         curve: the metric that is drawn over rounds.
         settings, rows, columns, scales: what is run.
         derive: functions that derive further numbers and figures from all runs at once.
-        simulate: a function that computes a cell without a federated run.
+        drawn: whether the set is a synthetic one, which is drawn with the seed of each run.
+        code_at: the commit whose code computes the cells, for a study that is over: they are no federated runs, and
+            here they are kept alone.
         add_data: a function that adds data sets to the store by their names, those that are not there.
         paper_values: the paper's numbers by keys of row and column and by metric.
         page: page of results that shows the study; by default that of its system.
@@ -216,7 +218,8 @@ class Study(Part):
     columns: dict[str, Column] = Field(min_length=1)
     scales: dict[str, Scale] = Field(min_length=1)
     derive: tuple[str, ...] = ()
-    simulate: str | None = None
+    drawn: bool = False
+    code_at: str | None = None
     add_data: str | None = None
     paper_values: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
     page: str
@@ -258,6 +261,13 @@ class Study(Part):
             if claim.decidable in ("any", scale)
             and all(self.runs_at(scale, quantity.row, quantity.column) for quantity in claim.quantities())
         ]
+
+    def command(self, scale: str) -> str:
+        """Return the command that measures the study at a scale."""
+        before = ""
+        if self.code_at:
+            before = f"git checkout {self.code_at}; "
+        return f"{before}shoal study {self.name} --scale {scale}"
 
     def published(self, row: str, column: str, metric: str) -> float | None:
         """Return the paper's number by keys of row and column; None where it prints none."""

@@ -11,9 +11,7 @@ from matplotlib.axes import Axes
 LINE = {"marker": "."}
 
 
-def draw_band(
-    axes: Axes, table: pd.DataFrame, x: str, y: str, label: str, line: Mapping[str, Any] = LINE
-) -> pd.DataFrame:
+def draw_band(axes: Axes, table: pd.DataFrame, x: str, y: str, label: str, line: Mapping[str, Any] = LINE) -> None:
     """Draw the mean over seeds as a line, and the range over seeds as a band.
 
     Args:
@@ -22,14 +20,10 @@ def draw_band(
         x, y: columns of the two axes.
         label: in the legend.
         line: how the line is drawn.
-
-    Returns:
-        Columns mean, min and max, by x.
     """
     curve = table[[x, y]].dropna().groupby(x)[y].agg(["mean", "min", "max"])
     (drawn,) = axes.plot(curve.index, curve["mean"], label=label, **line)
     axes.fill_between(curve.index, curve["min"], curve["max"], alpha=0.12, color=drawn.get_color())
-    return curve
 
 
 def rounds_of(tables: Sequence[pd.DataFrame], metric: str) -> pd.DataFrame:

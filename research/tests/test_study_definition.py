@@ -32,9 +32,9 @@ def test_a_study_plans_valid_settings_at_every_scale_and_names_functions_and_a_p
     study = load_study(name)
     for scale in study.scales:
         planned = cells(study, scale, 1)
-        if not study.simulate:
+        if not study.code_at:
             make_settings(planned[0].settings)
-    for path in (*study.derive, *filter(None, (study.simulate, study.add_data))):
+    for path in (*study.derive, *filter(None, [study.add_data])):
         assert callable(function(study, path))
     assert study.page in PAGES
     claims = [claim.claim for claim in study.claims]

@@ -17,16 +17,11 @@ FINE = 4
 Set = tuple[np.ndarray, np.ndarray]
 
 
-def classes_of(rng: np.random.Generator, count: int, classes: int, ratio: float) -> np.ndarray:
-    """Return the class of each sample, int (count,)."""
-    shares = ratio ** -np.linspace(0, 1, classes)
-    return rng.choice(classes, count, p=shares / shares.sum())
-
-
 def labels_of(seed: int, count: int, classes: int, ratio: float) -> tuple[np.random.Generator, np.ndarray]:
     """Return a set's random numbers, and with the first of them the class of each image, int (count,)."""
     rng = np.random.default_rng(seed)
-    return rng, classes_of(rng, count, classes, ratio)
+    shares = ratio ** -np.linspace(0, 1, classes)
+    return rng, rng.choice(classes, count, p=shares / shares.sum())
 
 
 def two_colours(rng: np.random.Generator) -> list[tuple[int, ...]]:
