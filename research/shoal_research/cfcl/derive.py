@@ -37,7 +37,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     for group in groups:
         table = pd.concat([curve(run) for run in group.runs.values()])
-        draw_band(over_steps, table, "step", "probe", group.row.caption)
+        draw_band(over_steps, table, "step", "probe", group.row.caption, marker=".")
         mean = table.groupby("step")[["probe", "delay"]].mean()
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
@@ -91,7 +91,7 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> T
     axes = figure.subplots()
     for group in groups:
         table = pd.concat([from_first_pull(run) for run in group.runs.values()])
-        draw_band(axes, table, "step", "label_variance", group.row.caption, {})
+        draw_band(axes, table, "step", "label_variance", group.row.caption)
     label_panel(axes, "local steps", "variance of label counts across devices")
     save(figure, folder / "label-variance.png")
     return each_run(groups, {"label_variance_mean": lambda run: float(from_first_pull(run)["label_variance"].mean())})

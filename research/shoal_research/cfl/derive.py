@@ -30,7 +30,7 @@ def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> Tabl
     )
     for axes, (metric, title) in zip(panels, GAPS.items(), strict=True):
         for caption, of_row in gaps.groupby("row", sort=False):
-            draw_band(axes, of_row, "points", metric, str(caption), {"marker": "o", "markersize": 4})
+            draw_band(axes, of_row, "points", metric, str(caption), marker="o", markersize=4)
         axes.axhline(0, color="grey", linewidth=0.8)
         axes.set(title=title, xlabel="points per client", xscale="log")
         axes.grid(alpha=0.3)
@@ -51,7 +51,7 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Tabl
         tables = [run.table("rounds") for run in group.runs.values()]
         for (metric, title), style in zip(GAPS.items(), ("-", "--"), strict=True):
             label = f"{group.row.caption}, {title}"
-            draw_band(axes, rounds_of(tables, metric), "round", metric, label, {"linestyle": style})
+            draw_band(axes, rounds_of(tables, metric), "round", metric, label, linestyle=style)
     axes.axhline(0, color="grey", linewidth=0.8)
     label_panel(axes, "communication round", "separation gap")
     save(figure, folder / "gap-over-rounds.png")
@@ -73,7 +73,7 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Ta
     for axes, group in zip(panels, shown, strict=True):
         tables = [run.table("rounds") for run in group.runs.values()]
         for metric, label in NORMS.items():
-            draw_band(axes, rounds_of(tables, metric), "round", metric, label, {})
+            draw_band(axes, rounds_of(tables, metric), "round", metric, label)
         label_panel(axes, "communication round", "", title=group.row.caption)
     panels[0].set_ylabel("L2 norm over all weights")
     save(figure, folder / "norms.png")
