@@ -45,7 +45,7 @@ def cells(
 
     Args:
         study: the study.
-        scale: one of its scales, which may skip a row, run it in some columns only, or change its settings.
+        scale: one of its scales, which may leave a row out, run it in some columns only, or change its settings.
         seeds: runs of each cell; by default those that the scale names.
         rows, columns: keys or captions of the ones to run; by default all.
 

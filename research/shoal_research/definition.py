@@ -60,20 +60,14 @@ class RowAtScale(Part):
     """The changes that a scale makes to one row.
 
     Attributes:
-        skip: this scale does not run the row (in the file also the word `skip` in place of the changes).
         seeds: runs of each cell of the row; by default those of the scale.
-        columns: keys of the columns that the row is run in; by default all.
+        columns: keys of the columns that the row is run in; by default all, and with none the scale leaves it out.
         settings: that replace those of row and column.
     """
 
-    skip: bool = False
     seeds: int | None = Field(None, ge=1)
     columns: tuple[str, ...] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
-
-
-def _read_skip(value: Any) -> Any:
-    return {"skip": True} if value == "skip" else value
 
 
 class Scale(Part):
@@ -93,7 +87,7 @@ class Scale(Part):
     first_seed: int = Field(0, ge=0)
     settings: dict[str, Any] = Field(default_factory=dict)
     columns: dict[str, Column] | None = None
-    rows: dict[str, Annotated[RowAtScale, BeforeValidator(_read_skip)]] = Field(default_factory=dict)
+    rows: dict[str, RowAtScale] = Field(default_factory=dict)
 
 
 class Quantity(NamedTuple):
@@ -242,7 +236,7 @@ class Study(Part):
         """Return whether a scale runs a cell."""
         changes = self.row_at(scale, row)
         listed = changes.columns is None or column in changes.columns
-        return row in self.rows and not changes.skip and listed and column in self.columns_at(scale)
+        return row in self.rows and listed and column in self.columns_at(scale)
 
     def seeds_at(self, scale: str, row: str) -> range:
         """Return the seeds of each cell of a row at a scale."""

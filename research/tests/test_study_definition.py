@@ -45,7 +45,9 @@ def test_a_row_can_be_skipped_or_run_in_some_columns_only() -> None:
     study = toy(
         rows={key: {"caption": key.upper(), "settings": {"method": key}} for key in ("a", "b", "c")},
         columns={"one": {"caption": "One"}, "two": {"caption": "Two", "settings": {"rounds": 2}}},
-        scales={"cpu": {"about": "", "rows": {"a": "skip", "b": {"columns": ["two"], "settings": {"rounds": 3}}}}},
+        scales={
+            "cpu": {"about": "", "rows": {"a": {"columns": []}, "b": {"columns": ["two"], "settings": {"rounds": 3}}}}
+        },
     )
     planned = cells(study, "cpu", 1)
     assert [(c.row.key, c.column.key) for c in planned] == [("c", "one"), ("b", "two"), ("c", "two")]

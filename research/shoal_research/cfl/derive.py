@@ -139,9 +139,9 @@ def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> 
         rounds = group.first_run.table("rounds")
         figure = Figure(figsize=(7, 4), layout="constrained")
         axes = figure.subplots()
-        for name in [str(column) for column in rounds if str(column).startswith(f"{metric}/")]:
-            points = rounds[["round", name]].dropna()
-            axes.plot(points["round"], points[name], marker=".", label=f"cluster {name.split('/')[1]}")
+        for name, values in rounds.set_index("round").filter(regex=f"^{metric}/").items():
+            points = values.dropna()
+            axes.plot(points.index, points, marker=".", label=f"cluster {str(name).split('/')[1]}")
         counts = rounds[["round", "clusters"]].dropna()
         for round in counts["round"][counts["clusters"].diff() > 0]:
             axes.axvline(round, color="grey", linestyle=":", linewidth=1)
