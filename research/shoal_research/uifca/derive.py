@@ -21,7 +21,7 @@ def purity_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
         method = run.settings().to_json()["method"]
         table = run.table("rounds")
         found: list[float] = table["purity"][table["round"] % method["comm_rounds"] == 0].tolist()
-        return found + found[-1:] * (method["cluster_rounds"] - len(found))
+        return found + found[-1:] * (int(method["cluster_rounds"]) - len(found))
 
     return each_run(
         groups,
