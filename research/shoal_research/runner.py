@@ -248,10 +248,13 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
     draw_curves(study, groups, folder)
     new = MeasuredCells(study.name, scale)
     for group in groups:
-        derived = {place[2]: values for place, values in table.items() if place[:2] == group.keys}
         for seed, run in group.runs.items():
             made = measurement(run.lineage().environment, day(run.status().updated or 0.0))
-            further = {metric: values[seed] for metric, values in derived.items() if seed in values}
+            further = {
+                metric: values[seed]
+                for (row, column, metric), values in table.items()
+                if (row, column) == group.keys and seed in values
+            }
             one = MeasuredCell(*group.keys, seed, made.commit, {**run_numbers(study, run), **further}, run=run.name)
             new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
     return new
