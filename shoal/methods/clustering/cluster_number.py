@@ -117,8 +117,8 @@ class Clustering(NamedTuple):
     centres: Tensor
 
 
-def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, float]:
-    """Return stability and silhouette of two clusterings of the same samples, from what clients send: counts and sums.
+def counted(first: Clustering, second: Clustering) -> tuple[Tensor, Tensor]:
+    """Return what clients send of two clusterings of the same samples: counts (m, k k) and sums of silhouettes (m, 2).
 
     Each may be of a space of its own.
     """
@@ -132,7 +132,13 @@ def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, f
         b, score_b = simplified_silhouette(x_second, second.centres)
         table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
         silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    stability = rand_index(table.sum(0).view(clusters, clusters))
+    return table, silhouettes
+
+
+def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, float]:
+    """Return stability and silhouette of two clusterings of the same samples."""
+    table, silhouettes = counted(first, second)
+    stability = rand_index(table.sum(0).view(len(first.centres), -1))
     return stability, float(silhouettes.sum() / (2 * table.sum()))
 
 
@@ -166,7 +172,7 @@ def find_cluster_number(
         MethodError: too few samples for the largest number.
     """
     collect = collect or kmeans_half
-    stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
+    stabilities: dict[int, list[float]] = {k: [] for k in search.numbers}
     silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
     total = search.repeats * len(stabilities)
     done = 0
@@ -206,11 +212,16 @@ def kmeans_half(samples: ClientSamples, rows: Tensor, search: Search, seed: int,
     check_enough(len(local), search.max_clusters, search)
 
     def clustering(clusters: int) -> Clustering:
-        rng = Streams(seed, number // 2).numpy(f"number of clusters, {clusters}, half {number % 2}")
-        start = starting_centres(local, counts, clusters, search.starts, rng)
+        start = starts_of_half(local, counts, clusters, search, seed, number)
         return Clustering(samples, federated_kmeans(part, start, search))
 
     return clustering
+
+
+def starts_of_half(local: Tensor, counts: Tensor, clusters: int, search: Search, seed: int, number: int) -> Tensor:
+    """Return the starts (s, k, d) of K-means among local centres of all clients in one half; see `CollectHalf`."""
+    rng = Streams(seed, number // 2).numpy(f"number of clusters, {clusters}, half {number % 2}")
+    return starting_centres(local, counts, clusters, search.starts, rng)
 
 
 def detail(tried: Candidate) -> float:
