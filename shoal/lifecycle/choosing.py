@@ -65,7 +65,8 @@ def known_number(settings: Settings) -> Choice | None:
     found = known_choice(Choice, settings)
     if found is None:
         return None
-    return found if (found.clusters, found.rule) == choose_number(found.curve) else None
+    clusters, rule = choose_number(found.curve)
+    return found if found.clusters == clusters and found.rule.startswith(rule) else None
 
 
 def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: Partition) -> tuple[ClusterNumber, int]:

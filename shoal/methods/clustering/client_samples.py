@@ -67,11 +67,6 @@ class Search:
     iterations: int = 30
     least_points: int = 2
 
-    @property
-    def numbers(self) -> range:
-        """Every k that is tried."""
-        return range(self.min_clusters, self.max_clusters + 1)
-
 
 def project(features: ClientSamples, components: int, power: float, *, least_points: int) -> ClientSamples:
     """Return the samples to cluster: features projected on their principal components, by the clients' moments.

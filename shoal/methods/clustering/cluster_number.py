@@ -117,8 +117,8 @@ class Clustering(NamedTuple):
     centres: Tensor
 
 
-def counted(first: Clustering, second: Clustering) -> tuple[Tensor, Tensor]:
-    """Return what clients send of two clusterings of the same samples: counts (m, k k) and sums of silhouettes (m, 2).
+def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, float]:
+    """Return stability and silhouette of two clusterings of the same samples, from what clients send: counts and sums.
 
     Each may be of a space of its own.
     """
@@ -132,13 +132,7 @@ def counted(first: Clustering, second: Clustering) -> tuple[Tensor, Tensor]:
         b, score_b = simplified_silhouette(x_second, second.centres)
         table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
         silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    return table, silhouettes
-
-
-def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, float]:
-    """Return stability and silhouette of two clusterings of the same samples."""
-    table, silhouettes = counted(first, second)
-    stability = rand_index(table.sum(0).view(len(first.centres), -1))
+    stability = rand_index(table.sum(0).view(clusters, clusters))
     return stability, float(silhouettes.sum() / (2 * table.sum()))
 
 
@@ -172,7 +166,7 @@ def find_cluster_number(
         MethodError: too few samples for the largest number.
     """
     collect = collect or kmeans_half
-    stabilities: dict[int, list[float]] = {k: [] for k in search.numbers}
+    stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
     silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
     total = search.repeats * len(stabilities)
     done = 0

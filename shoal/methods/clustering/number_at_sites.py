@@ -26,13 +26,12 @@ from torch import Tensor
 from shoal.methods.clustering.client_samples import MAX_SHIFT, ClientSamples, Search, local_starts, sums_over_clients
 from shoal.methods.clustering.cluster_number import (
     Candidate,
-    Clustering,
     ClusterNumber,
     check_enough,
     choose_number,
-    counted,
     draw_half,
     rand_index,
+    simplified_silhouette,
     starts_of_half,
 )
 from shoal.methods.clustering.federated_k_means import Sums, moved_centres, summed
@@ -60,6 +59,11 @@ class NumberSearch:
     search: Search
     seed: int
 
+    @property
+    def numbers(self) -> range:
+        """Every number that is tried."""
+        return range(self.search.min_clusters, self.search.max_clusters + 1)
+
     # --- the lead -------------------------------------------------------------------------------------------------
 
     def find(self, ask: Ask) -> tuple[ClusterNumber, int]:
@@ -82,7 +86,7 @@ class NumberSearch:
         told = summed(ask("count", {CENTRES: centres.unflatten(1, starts).take_along_dim(cheapest, 2).squeeze(2)}))
         silhouettes = (told["silhouettes"] / (2 * told["samples"])).mean(0).tolist()
         tried = []
-        for place, k in enumerate(self.search.numbers):
+        for place, k in enumerate(self.numbers):
             stability = np.mean([rand_index(table) for table in told["tables"][:, place]])
             tried.append(Candidate(k, float(stability), silhouettes[place]))
         return ClusterNumber(*choose_number(tried), tuple(tried)), int(told["samples"])
@@ -95,7 +99,7 @@ class NumberSearch:
         for half, behind in enumerate(counts):
             told = local[half, behind > 0], behind[behind > 0]
             check_enough(len(told[0]), search.max_clusters, search)
-            for k in search.numbers:
+            for k in self.numbers:
                 start = starts_of_half(*told, k, search, self.seed, half)
                 starts.append(F.pad(start, (0, 0, 0, search.max_clusters - k), value=FAR))
         return torch.stack(starts).view(len(counts), -1, *starts[0].shape[1:])
@@ -142,10 +146,12 @@ class NumberSearch:
         """Return the number of samples, silhouettes (r, t), and tables of clusters of two halves (r, t, k, k)."""
         silhouettes = []
         tables = []
-        for first, second in centres.unflatten(0, (-1, 2)).transpose(1, 2).flatten(0, 1):
-            table, scores = counted(Clustering(samples, first), Clustering(samples, second))
-            silhouettes.append(scores.sum())
-            tables.append(even_small(table.sum(0), self.search.least_points).view(len(first), -1))
+        for pair in centres.unflatten(0, (-1, 2)).transpose(1, 2).flatten(0, 1):
+            (a, score_a), (b, score_b) = (simplified_silhouette(samples.x, of_half) for of_half in pair)
+            clusters = pair.shape[1]
+            table = torch.bincount(a * clusters + b, minlength=clusters**2).double()
+            tables.append(even_small(table, self.search.least_points).view(clusters, clusters))
+            silhouettes.append((score_a + score_b).sum())
         by_repeat = (self.search.repeats, -1)
         return {
             "samples": torch.tensor(float(len(samples.x)), dtype=torch.float64),
