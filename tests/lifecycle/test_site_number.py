@@ -56,18 +56,20 @@ def seeking(sites: Federation) -> list[Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["points", "vector"])
-def test_the_number_is_that_of_one_place_and_is_asked_for_once(kind: str, sites: Federation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "method"), [("points", "fedkmeans"), ("vector", "auto")])
+def test_the_number_is_that_of_one_place_and_is_asked_for_once(
+    kind: str, method: str, sites: Federation, tmp_path: Path
+) -> None:
     before = len(seeking(sites))
-    found = chosen(kind, **SITES)
+    found = chosen(kind, method={"name": method}, **SITES)
     lines = seeking(sites)[before:]
     assert len(lines) < 40
     assert {line["method"] for line in lines} == {"fedkmeans"}
-    assert chosen(kind, **SITES) == found
+    assert chosen(kind, method={"name": method}, **SITES) == found
     assert len(seeking(sites)) == before + len(lines)
     with at_home(tmp_path):
         joined_set(places.store(), sites.sets[kind])
-        here = chosen(kind)
+        here = chosen(kind, method={"name": method})
     assert (found.clusters, found.samples) == (here.clusters, here.samples)
     for one, other in zip(found.curve, here.curve, strict=True):
         assert one.stability == pytest.approx(other.stability, abs=0.03)
