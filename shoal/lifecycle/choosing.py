@@ -69,8 +69,14 @@ def known_number(settings: Settings) -> Choice | None:
     return found if found.clusters == clusters and found.rule.startswith(rule) else None
 
 
-def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: Partition) -> tuple[ClusterNumber, int]:
-    """Return the number of clusters of samples that are here, and how many of them were clustered.
+Found = tuple[ClusterNumber, int, str]
+"""The number of clusters, how many samples were clustered, and how, as the end of a sentence."""
+Find = Callable[[Settings, Settings, Prepared, Partition], Found]
+"""Finds the number of clusters: see `find_here`."""
+
+
+def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: Partition) -> Found:
+    """Return the number of clusters of samples that are here.
 
     Args:
         settings, prepared, table: see `choose_clusters`.
@@ -80,17 +86,14 @@ def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: P
         MethodError: too few samples for `choose.max_clusters`, features that are all the same, or no clusters.
     """
     search = Search(settings.choose.min_clusters, settings.choose.max_clusters)
+    less = ""
     with one_thread(), step_bar("number of clusters") as watch:
         sample_space, samples, collect = features_to_cluster(sought, prepared, table)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)
         unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
             check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
-    return found, len(samples.x)
-
-
-Find = Callable[[Settings, Settings, Prepared, Partition], tuple[ClusterNumber, int]]
-"""Finds the number of clusters: see `find_here`."""
+    return found, len(samples.x), less
 
 
 def choose_clusters(settings: Settings, prepared: Prepared, table: Partition, find: Find = find_here) -> Choice:
@@ -106,11 +109,11 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition, fi
         return earlier
     choose = settings.choose
     sought = settings_of_space(settings, prepared)
-    found, samples = find(settings, sought, prepared, table)
+    found, samples, less = find(settings, sought, prepared, table)
     encoded = prepared.manifest.kind == "image" and sought.model.encoder != PIXELS
     choice = Choice(
         clusters=found.clusters,
-        rule=found.rule,
+        rule=found.rule + less,
         min_clusters=choose.min_clusters,
         max_clusters=choose.max_clusters,
         repeats=Search.repeats,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from math import prod
 
 import torch
 
@@ -22,31 +21,31 @@ from shoal.engine.sites.number_search import search_of
 from shoal.engine.sites.pools import open_pool
 from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.choosing import Found
 from shoal.lifecycle.preflight import ENOUGH_ROUNDS
 from shoal.methods.clustering.client_samples import ClientSamples
-from shoal.methods.clustering.cluster_number import ClusterNumber
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.feature_clustering import FeatureClustering
 
 COMPONENTS = 16
 """Principal components among which clusters are sought, where the method keeps all columns."""
+BY_K_MEANS = "; without landmarks, because samples lie at sites"
 LEAST_GROUP = 5
 """`method.min_points` of a run whose method has no such setting, which a site's policy bounds."""
 
 
-def settings_of_search(settings: Settings, sought: Settings, width: int) -> Settings:
+def settings_of_search(settings: Settings, sought: Settings) -> Settings:
     """Return the settings of the run about which sites are asked.
 
     Args:
         settings: of the run whose number of clusters is open.
         sought: in whose space it is sought, here without landmarks.
-        width: columns of a sample.
     """
     raw = sought.to_json()
     raw["model"]["clusters"] = settings.choose.max_clusters
     least = getattr(settings.method, "min_points", LEAST_GROUP)
-    components = sought.method.components or min(COMPONENTS, width)
+    components = sought.method.components or COMPONENTS
     raw["method"] |= {"landmarks": 0, "components": components, "min_points": least}
     raw["rounds"] = raw["evaluate"]["every"] = ENOUGH_ROUNDS
     return make_settings(raw)
@@ -59,8 +58,8 @@ def find_at_sites(
     table: Partition,
     *,
     begin: Callable[[Settings, str], RunFolder],
-) -> tuple[ClusterNumber, int]:
-    """Return the number of clusters of samples that lie at sites, and how many of them were clustered.
+) -> Found:
+    """Return the number of clusters of samples that lie at sites.
 
     Args:
         settings, sought, prepared, table: see `find_here`.
@@ -72,7 +71,7 @@ def find_at_sites(
     """
     if settings.workers.runner != "sites":
         raise SettingsError(f"samples of {prepared.manifest.name!r} lie at sites: set workers.runner=sites")
-    run = begin(settings_of_search(settings, sought, prod(prepared.spec.shape)), prepared.manifest.digest)
+    run = begin(settings_of_search(settings, sought), prepared.manifest.digest)
     with open_pool(settings.workers, "cpu") as pool, ThreadPoolExecutor(pool.count) as threads:
         assert isinstance(pool, SitesPool)
         engine = Engine(run, pool.call, ThreadRunner(pool.count + 1), pool.count)
@@ -86,7 +85,7 @@ def find_at_sites(
             asked = (facts, next(numbers), step, {**server.model, **told}, search.form(step, told, nothing))
             return list(threads.map(lambda site: pool.seek_number(site, *asked), facts.lineage.sites))
 
-        return search.find(ask)
+        return *search.find(ask), BY_K_MEANS * bool(sought.method.landmarks)
 
 
 def space_of(engine: Engine) -> tuple[Server, int]:
