@@ -155,6 +155,8 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
     hint = separator_hint(table)
     if not hint and option.startswith("--"):
         hint = f": name the right one with {option}"
+        if option == "--client-column":
+            hint += "; a table of one client needs one, too, with one name in all its rows"
     raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{hint}")
 
 

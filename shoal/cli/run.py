@@ -55,6 +55,9 @@ def run(
     from shoal.flows.execute import complete
 
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
+    about = folder.lineage()
+    if about.sites:
+        err.print(f"its sites know it as {about.id}", highlight=False)
     result = complete(folder, err)
     if as_json:
         print(json.dumps(result.to_json()))
@@ -107,7 +110,8 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
     from shoal.engine.settings.run_settings import load_settings, resolve
     from shoal.engine.sites.sites_pool import answers_to_plan
     from shoal.engine.sites.study import open_study
-    from shoal.lifecycle.preparing import advise, gather, transport
+    from shoal.lifecycle.preflight import check_sums
+    from shoal.lifecycle.preparing import advise, gather, prepare_data, prepare_partition, transport
     from shoal.lifecycle.starting import new_run
     from shoal.review.results.summary import task_sentence
 
@@ -121,6 +125,10 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
         for answer in answers:
             say(answer)
         gather(wanted)  # what the sites have now, from which `dvc repro` begins
+        _, table = prepare_partition(wanted, prepare_data(wanted))
+        check_sums(wanted, table.clients)
+        if not all(answers.values()):
+            raise typer.Exit(1)
         return
     folder = new_run(wanted, partition)
     say(task_sentence(folder))

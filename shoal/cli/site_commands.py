@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import err, out, say, table_of
+from shoal.cli.console import cell, err, out, say, table_of
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="id of a run, as the l
 
 @app.command(epilog="Example: shoal site policy")
 def policy() -> None:
-    """Check the site's policy and show where it lies; where there is none, write a strict one for you to edit."""
+    """Check the site's policy, show where it lies and which runs wait; where there is none, write a strict one."""
     from shoal.engine.sites.policy import read_policy, write_strict_policy
     from shoal.engine.store.code_version import shoal_version
 
@@ -39,17 +39,31 @@ def policy() -> None:
     known = "approved" if shoal_version().sha256 in allowed.code else "not approved: every run is refused"
     say(f"Shoal here         {shoal_version().sha256}, {known}")
     say(f"key of its masks   {rules.public_key}")
+    for run in rules.waiting():
+        say(f"a run waits        shoal site approve {run[:8]}")
 
 
 @app.command(epilog="Example: shoal site approve 5f0c")
 def approve(run: RunId, yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
     """Show the settings of a run that waits, and let it go on with these settings alone."""
+    from shoal.data.sets.prepared import read_manifest
+    from shoal.engine.sites.own_rules import RESUME
+    from shoal.lifecycle.site_baseline import baseline_at_site
+
     place = run_here(run)
     settings = place.settings()
     say((place.path / "settings.yaml").read_text().rstrip())
+    baseline = baseline_at_site(settings, read_manifest(place.folder_of("data")))
+    allowed = [settings]
+    if baseline is not None:
+        allowed.append(baseline)
+        say(
+            f"It brings a null baseline on the same set: {baseline.method.name}, {baseline.model.clusters} clusters, "
+            f"at most {baseline.rounds} rounds, method.min_points={baseline.method.min_points}."
+        )
     if yes or typer.confirm("May this run train here?"):
-        own_rules().approve(place.name, settings)
-        say(f"run {place.name} may go on, as far as the policy allows it")
+        own_rules().approve(place.name, *allowed)
+        say(f"run {place.name} may go on, as far as the policy allows it; {RESUME}")
 
 
 @app.command(epilog="Example: shoal site log --run 5f0c")
@@ -156,7 +170,7 @@ def serve() -> None:
         places.site(),
         places.store(),
         places.runs(),
-        OwnRules(places.site(), take_in_at_site),
+        OwnRules(places.site(), take_in_at_site, lambda refusal: err.print(cell(refusal), soft_wrap=True)),
         lambda there: err.print("connected" if there else "not connected"),
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shoal.data.sets.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.sets.prepared import DataSpec, open_prepared
+from shoal.engine.messages.fixed_point import FEWEST_SUMMED
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import Context, MethodError
@@ -68,6 +69,19 @@ def check_clusters(settings: Settings, samples: int) -> None:
         raise SettingsError(
             f"model.clusters is {clusters:,}, and the clients have {samples:,} training samples, which are fewer than "
             f"two for each cluster: set model.clusters to {max(samples // 2, 2):,} or less"
+        )
+
+
+def check_sums(settings: Settings, clients: int) -> None:
+    """Refuse sums over fewer clients than hide each other.
+
+    Raises:
+        SettingsError: says how many clients there are.
+    """
+    if settings.privacy.sums != "plain" and clients < FEWEST_SUMMED:
+        raise SettingsError(
+            f"privacy.sums is {settings.privacy.sums}, which needs {FEWEST_SUMMED} clients, and there are {clients}: "
+            "set privacy.sums=plain, or add clients (at sites: another site)"
         )
 
 

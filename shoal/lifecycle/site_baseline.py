@@ -6,10 +6,15 @@ It is a run like others, under each site's policy and ledger, of which the sites
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+
+import yaml
 
 from shoal.core.errors import ShoalError
+from shoal.data.sets.prepared import Manifest
 from shoal.engine.messages.wire import Call
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
+from shoal.engine.sites.sites_pool import text_for_sites
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
@@ -54,6 +59,21 @@ def federated_baseline(
         name = "standardised"
     comparison = comparison_of(answers)
     return (name, comparison) if comparison else None
+
+
+def baseline_at_site(settings: Settings, about: Manifest) -> Settings | None:
+    """Return the settings with which the null baseline of a run comes to its sites; None: it has none.
+
+    Args:
+        settings: of the run, as a site has them.
+        about: its set.
+    """
+    clusters = settings.model.clusters or about.classes
+    if settings.privacy.secret or not clusters:
+        return None
+    with suppress(SettingsError):
+        return make_settings(yaml.safe_load(text_for_sites(baseline_settings(settings, about.kind, clusters))))
+    return None
 
 
 def baseline_settings(settings: Settings, kind: str, clusters: int) -> Settings:

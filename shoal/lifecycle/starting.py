@@ -33,7 +33,7 @@ from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import Find, choose_clusters, find_here
 from shoal.lifecycle.choosing_method import choose_method
-from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
+from shoal.lifecycle.preflight import check_clusters, check_method, check_sums, check_validation
 from shoal.lifecycle.preparing import (
     gather,
     prepare_data,
@@ -76,6 +76,7 @@ def new_run(
     prepared = prepare_data(settings)
     folder, table = prepare_partition(settings, prepared) if partition is None else stored(partition, prepared)
     check_clusters(settings, len(table.sample))
+    check_sums(settings, table.clients)
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)
     clusters = None

@@ -93,6 +93,8 @@ MEMORIES_KEPT = 2
 """Versions of a client's private memory: a lead that is resumed may ask for the last but one."""
 MAX_ROWS = 20_000
 """Rows from which the spread of columns is measured."""
+PATH = re.compile(r"(?<![\w.<>-])/[^\s'\"`,;:()]+")
+"""An absolute path in a message."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 Result = tuple[dict[str, Any], Files] | Failed
 """What becomes of a request: facts and files, or a failure."""
@@ -217,7 +219,7 @@ class SiteAgent:
         return replace(about, spread=column_spread([rows], spec.column_widths), counts=counted)
 
     def plan(self, call: SiteCall) -> dict[str, Any]:
-        """Say nothing where the site would take part in a run with the settings of a request.
+        """Say of a run that the site would take part in whether its person has to approve it.
 
         Raises:
             SiteRefusal: says why it would not.
@@ -226,13 +228,13 @@ class SiteAgent:
         smallest = min(site_set(self.prepared(settings.data.name)).train)
         if reason := self.rules.refusal(call, settings, smallest):
             raise SiteRefusal(reason)
-        return {}
+        return {"asks": self.rules.asks}
 
     def without_paths(self, text: str) -> str:
-        """Return a message without the places of this site's files."""
+        """Return a message in which no path of this site is left."""
         for place in (self.runs, self.store, self.runs.parent):
-            text = text.replace(str(place), self.name)
-        return text
+            text = text.replace(str(place), "//")  # which may hold blanks, unlike what a pattern finds
+        return PATH.sub("a file there", text)
 
     def prepared(self, name: str) -> Prepared:
         """Return the site's own set of a name."""

@@ -2,7 +2,7 @@
 
 HOME/site/
   policy.yaml                what a lead may ask
-  approved/RUN               digest of the settings with which a run may go on
+  approved/RUN               digests of the settings with which a run, and its null baseline, may go on
   forgotten/RUN              a run that is refused: which messages its masks have hidden is forgotten with it
   paused                     everything is refused while it is there
   keys/0                     secret key of the masks of all runs
@@ -35,7 +35,9 @@ DELTA = 1e-5
 """The delta of the policy's epsilon."""
 ROUNDS = ("train", "number")
 """What counts for `rounds_a_day`."""
-BY_POLICY = "its policy forbids it by"
+BY_POLICY = "its policy forbids it"
+WAITS = "waits for `shoal site approve"
+RESUME = "resume it at the lead (`shoal run --resume latest`)"
 
 
 class OwnRules(Rules):
@@ -44,11 +46,18 @@ class OwnRules(Rules):
     Args:
         folder: of its rules.
         intake: appends to a set, given its name, what is new in a folder.
+        tell: hears each refusal.
     """
 
-    def __init__(self, folder: Path, intake: Callable[[str, str], object] = lambda name, place: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        intake: Callable[[str, str], object] = lambda name, place: None,
+        tell: Callable[[str], object] = lambda refusal: None,
+    ) -> None:
         self.folder = folder
         self.intake = intake
+        self.tell = tell
         private_folder(folder)
         self.log = SiteLog(folder)
         self.methods: dict[str, str] = {}
@@ -61,6 +70,11 @@ class OwnRules(Rules):
     def policy(self) -> Policy:
         """The policy as it is now."""
         return read_policy(self.folder / "policy.yaml")
+
+    @property
+    def asks(self) -> bool:  # type: ignore[override]
+        """See `Rules`."""
+        return self.policy.approve == "ask"
 
     @property
     def least_group(self) -> int:  # type: ignore[override]
@@ -92,10 +106,10 @@ class OwnRules(Rules):
             asked = chain(asked, forbidden_of_sum(policy, plan_of(call), self.public_key))
         if call.do in ROUNDS:
             asked = chain(asked, self.too_many(policy, call))
-        for key, what in asked:
-            return f"{BY_POLICY} `{key}`: the lead asks for {what}"
-        if settings is not None and policy.approve == "ask" and not self.is_approved(call.run, settings):
-            return f"these settings wait for `shoal site approve {call.run or 'RUN'}` there"
+        if reasons := [f"by `{key}`: the lead asks for {what}" for key, what in dict.fromkeys(asked)]:
+            return f"{BY_POLICY} {'; '.join(reasons)}"
+        if call.run and settings is not None and self.asks and not self.is_approved(call.run, settings):
+            return f"run {call.run} {WAITS} {call.run[:8]}` there; then {RESUME}"
         return None
 
     def too_many(self, policy: Policy, call: SiteCall) -> Asked:
@@ -116,15 +130,22 @@ class OwnRules(Rules):
         """Return the file that says that a run was forgotten."""
         return self.folder / "forgotten" / run
 
-    def approve(self, run: str, settings: Settings) -> None:
-        """Let a run go on with these settings, as far as the policy allows it."""
+    def approve(self, run: str, *settings: Settings) -> None:
+        """Let a run go on, as far as the policy allows it, and its null baseline: the first settings are its own."""
         private_folder(self.approval(run).parent)
-        write_atomic(self.approval(run), settings.digest().encode(), mode=PRIVATE)
+        write_atomic(self.approval(run), " ".join(each.digest() for each in settings).encode(), mode=PRIVATE)
 
     def is_approved(self, run: str, settings: Settings) -> bool:
-        """Return whether a run was approved with these settings."""
-        path = self.approval(run)
-        return path.exists() and path.read_text() == settings.digest()
+        """Return whether a run was approved with these settings, or is the null baseline of one that was approved."""
+        digest = settings.digest()
+        approved = {path.name: path.read_text().split() for path in self.approval(run).parent.glob("*")}
+        return digest in approved.get(run, [])[:1] or any(digest in digests[1:] for digests in approved.values())
+
+    def waiting(self) -> list[str]:
+        """Return the ids of runs that were refused since nobody has approved them, the oldest first."""
+        last = {line["run"]: line["refused"] or "" for line in self.log.entries()}
+        decided = {path.name for name in ("approved", "forgotten") for path in (self.folder / name).glob("*")}
+        return [run for run, refused in last.items() if WAITS in refused and run not in decided]
 
     def spend(self, call: SiteCall, settings: Settings, clients: Sequence[int]) -> None:
         """See `Rules`."""
@@ -135,7 +156,7 @@ class OwnRules(Rules):
             ledger.ask(clients)
             spent = total(list(runs.values()), DELTA).sent
             if spent > (self.policy.epsilon or math.inf):
-                raise SiteRefusal(f"{BY_POLICY} `epsilon`: the lead asks for updates that bring it to {spent:.3g}")
+                raise SiteRefusal(f"{BY_POLICY} by `epsilon`: the lead asks for updates that bring it to {spent:.3g}")
 
     def take_in(self, name: str) -> None:
         """See `Rules`."""
@@ -145,6 +166,8 @@ class OwnRules(Rules):
     def leave(self, call: SiteCall | None, answer: bytes) -> None:
         """See `Rules`."""
         line = self.log.append(call, self.methods.get(call.run, "") if call is not None else "", answer)
+        if line["refused"]:
+            self.tell(line["refused"])
         if has_trained(line):
             self.trained.add((line["run"], line["round"]))
 

@@ -1,6 +1,7 @@
 """The policy of a site, which its agent alone reads: what it does not name is refused.
 
-A refusal names the key of the policy and what the lead asks, and not what the policy allows.
+A refusal names each key of the policy that forbids it, and what the lead asks; what the policy allows it does not tell,
+but for the least group.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shoal.engine.settings.wrong_settings import explain
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.sites.frames import SiteCall
 from shoal.engine.store.codec import PRIVATE, write_atomic
+from shoal.methods.registry import METHODS
 
 Asked = Iterator[tuple[str, str]]
 """Keys of a policy that forbid a request, each with what the lead asks."""
@@ -70,15 +72,18 @@ def read_policy(path: Path) -> Policy:
     if not isinstance(raw, dict):
         raise PolicyError(f"policy {path} holds a {type(raw).__name__}, expected keys and values")
     try:
-        return TypeAdapter(Policy).validate_python(with_nulls(raw, Policy))
+        policy = TypeAdapter(Policy).validate_python(with_nulls(raw, Policy))
     except ValidationError as error:
         raise PolicyError(f"policy {path}: " + "\n".join(explain(raw, error.errors(), Policy))) from None
+    if unknown := set(policy.methods) - set(METHODS):
+        raise PolicyError(f"policy {path}: methods: no method is {min(unknown)!r}: `shoal run --methods` lists them")
+    return policy
 
 
 def forbidden(policy: Policy, call: SiteCall) -> Asked:
     """Yield what a policy forbids of a request without its run."""
     if call.data not in policy.data:
-        yield "data", f"the set {call.data}"
+        yield "data", f"data.name={call.data}"
     if call.code not in policy.code:
         yield "code", f"Shoal {call.code}"
 
@@ -92,20 +97,23 @@ def forbidden_of_run(policy: Policy, settings: Settings, samples: int) -> Asked:
         samples: training samples of the site's smallest client in it.
     """
     name = settings.method.name
+    group = policy.min_group
     privacy = settings.privacy
-    least = getattr(settings.method, "min_points", policy.min_group)
+    least = getattr(settings.method, "min_points", group)
     clipped = policy.clip is None or (privacy.clip is not None and privacy.clip <= policy.clip)
+    masked = privacy.sums == "masked"
     hidden = not policy.noise or policy.unit == "row" or privacy.unit == "client"
     rules = (
         ("data", settings.data.name in policy.data, f"data.name={settings.data.name}"),
         ("methods", name in policy.methods, f"method.name={name}"),
         ("min_samples", samples >= policy.min_samples, f"work of a client of {samples} samples"),
-        ("min_group", least >= policy.min_group, f"method.min_points={least}"),
+        ("min_group", least >= group, f"method.min_points={least} (--set method.min_points={group} is allowed)"),
         ("clip", clipped, f"privacy.clip={privacy.clip or 'none'}"),
         ("noise", privacy.noise >= policy.noise, f"privacy.noise={privacy.noise:g}"),
         ("unit", hidden, f"privacy.unit={privacy.unit}"),
         ("epsilon", policy.epsilon is None or privacy.secret, "updates without noise, which have no epsilon"),
-        ("masked", privacy.sums == "masked" or not policy.masked, f"privacy.sums={privacy.sums}"),
+        ("masked", masked or not policy.masked, f"privacy.sums={privacy.sums}"),
+        ("keys", len(policy.keys) > 1 or not (masked and policy.masked), "masks of sites whose keys it does not name"),
     )
     for key, allowed, asked in rules:
         if not allowed:

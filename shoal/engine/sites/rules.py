@@ -13,6 +13,8 @@ class Rules:
 
     least_group = 1
     """Least number of samples in a cell of a table that leaves the site."""
+    asks = False
+    """Whether each run waits until the site's person has approved it."""
     mask_key: str | None = None
     """Secret key of the masks of the site's clients, in hex digits; None: each run has keys of its own."""
 

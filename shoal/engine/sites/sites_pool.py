@@ -74,6 +74,7 @@ from shoal.methods.contract.declared import MessageForm, fault
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.scores.baselines import Comparison
 
+BY_HAND = ", once its person has approved the run: the run names the command"
 OF_THE_LEAD = ("tracking", "workers", "checkpoint")
 """Sections of the settings that say nothing to a site."""
 
@@ -135,16 +136,19 @@ class SitesPool:
             raise
 
     def keys(self, facts: RunFacts, request: ShareKeys) -> Answer:
-        """Return the public keys of clients, each from its site."""
+        """Return the public keys of clients, each from its site; all sites are asked, also where one refuses."""
         public: dict[int, str] = {}
-        try:
-            for site in sorted({facts.sites[client] for client in request.clients}):
-                clients = tuple(ClientAtSite(c) for c in request.clients if facts.sites[c] == site)
+        failures = []
+        for site in sorted({facts.sites[client] for client in request.clients}):
+            clients = tuple(ClientAtSite(c) for c in request.clients if facts.sites[c] == site)
+            try:
                 with self.opened(site, facts):
                     told, _ = ask_site(self._transport, site, self.call_of(facts, "keys", clients=clients), {})
                 public |= {client.client: str(told.get(str(client.client))) for client in clients}
-        except SiteFailed as failed:
-            return failed.answer
+            except SiteFailed as failed:
+                failures.append(failed.answer)
+        if failures:
+            return Failed("; ".join(failure.error for failure in failures), failures[0].cause)
         return Keys(public)
 
     def facts(self, run: Path) -> RunFacts:
@@ -292,17 +296,17 @@ def text_for_sites(settings: Settings) -> str:
     return yaml.safe_dump(values, sort_keys=False)
 
 
-def answers_to_plan(transport: Transport, settings: Settings) -> list[str]:
-    """Return what each site says to a run with these settings; none trains anything."""
+def answers_to_plan(transport: Transport, settings: Settings) -> dict[str, bool]:
+    """Return what each site says to a run with these settings, and whether it would take part; none trains anything."""
     texts = {"settings": text_for_sites(settings)}
-    answers = []
+    answers = {}
     for site in transport.sites:
         call = SiteCall("plan", shoal_version().sha256, settings.data.name, texts=texts)
         try:
-            ask_site(transport, site, call, {})
-            answers.append(f"site {site} would take part")
+            told, _ = ask_site(transport, site, call, {})
+            answers[f"site {site} would take part{BY_HAND * bool(told.get('asks'))}"] = True
         except (SiteFailed, SiteLost) as error:
-            answers.append(str(error))
+            answers[str(error)] = False
     return answers
 
 

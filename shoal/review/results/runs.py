@@ -21,6 +21,8 @@ from shoal.review.results.result import run_result, shown_metrics
 
 UNREADABLE = "unreadable"
 """The state of a run whose files cannot be trusted any more."""
+AT_SITE = "site"
+"""The state of a site's part of a run: whether the run goes on is known where it is led."""
 CLUSTER_SCORES = ("acc", "neighbour_agreement")
 """The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
 FEATURE_SCORES = ("probe", "knn")
@@ -34,9 +36,9 @@ class ListedRun:
     Args:
         name: of its folder.
         method, data: as in its settings; empty where these cannot be read.
-        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
-            process works on was interrupted.
-        rounds: rounds done.
+        state: running, finished, interrupted, stopped, failed, unreadable or site; a run that says it runs and that
+            no process works on was interrupted.
+        rounds: rounds done; at a site the last one in which it trained.
         metric, score: name and value of the first number that judges it; None where it was not judged.
         verdict: good, doubtful or chance; empty where there is none.
         seconds: of all rounds.
@@ -93,6 +95,10 @@ def list_run(run: RunFolder) -> ListedRun:
         settings = run.settings()
         result = run_result(run)
         state = result.status
+        rounds = result.rounds
+        if run.name == run.lineage().id:
+            state = AT_SITE
+            rounds = max((int(path.name) for path in run.work.glob("*")), default=0)
         if state == RUNNING and not at_work(run):
             state = INTERRUPTED
         why = run.status().message
@@ -105,7 +111,7 @@ def list_run(run: RunFolder) -> ListedRun:
         method=settings.method.name,
         data=settings.data.name,
         state=state,
-        rounds=result.rounds,
+        rounds=rounds,
         metric=metric,
         score=score,
         verdict="" if result.verdict is None else result.verdict.word,

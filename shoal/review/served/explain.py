@@ -126,6 +126,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
     Raises:
         RunError: the run has no cluster table, no such cluster, or nothing in it. StoreError: the table is damaged.
     """
+    check_rows_here(run)
     facts = cluster_facts(run)
     table = named_clusters(run)
     if facts is None or table is None:
@@ -144,6 +145,19 @@ def explain(run: RunFolder, cluster: int) -> Explained:
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
     kind = "image" if facts.data.embedded else facts.data.spec.kind
     return Explained(run, cluster, len(rows), len(table), tuple(about(rows)), clients, shown, kind)
+
+
+def check_rows_here(run: RunFolder) -> None:
+    """Refuse a run whose rows are at sites.
+
+    Raises:
+        RunError: says where to look instead.
+    """
+    if run.lineage().sites:
+        raise RunError(
+            f"no place has all rows of run {run.name}: `shoal site report RUN` shows a site its own clusters, and what "
+            "the server reads, you see on a run with the same settings on a set that is here"
+        )
 
 
 def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

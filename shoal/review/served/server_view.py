@@ -33,6 +33,7 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import outgoing_update, part_of_sum
 from shoal.methods.contract.base import Client, Method, Server
 from shoal.methods.contract.message import Message, Tensors
+from shoal.review.served.explain import check_rows_here
 from shoal.review.served.row_reading import Sent, read_rows
 
 NEAR = 0.1
@@ -95,9 +96,10 @@ def server_view(run: RunFolder) -> ServerView:
     """Return what the server of a finished run reads of the clients' rows: of a masked run, from sums over all clients.
 
     Raises:
-        RunError: the run's messages hold no sums of rows, it had asynchronous rounds, or it cannot be played again to
-            the same bits.
+        RunError: the rows are at sites, the run's messages hold no sums of rows, it had asynchronous rounds, or it
+            cannot be played again to the same bits.
     """
+    check_rows_here(run)
     opened = OpenedRun(run)
     settings = opened.settings
     if type(opened.method).summed_rows is Method.summed_rows:

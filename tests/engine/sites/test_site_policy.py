@@ -17,6 +17,7 @@ from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
+from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
@@ -30,10 +31,13 @@ from shoal.engine.sites.policy import (
     read_policy,
     write_strict_policy,
 )
+from shoal.engine.sites.sites_pool import answers_to_plan
 from shoal.engine.sites.transport import SiteFailed, SiteRefusal
 from shoal.engine.store.code_version import shoal_version
-from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_facts import RunFacts
 from shoal.lifecycle.driving import drive
+from shoal.lifecycle.site_baseline import baseline_settings
+from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.site_clusters import site_rows
 from tests.conftest import at_home
@@ -149,6 +153,7 @@ def test_a_sum_needs_masks_with_keys_that_the_policy_knows(keys: Any, forbids: s
     ("text", "said"),
     [
         ("min_group: 0", "min_group: given '0'"),
+        ("methods: [kfed, fedkmeens]", "methods: no method is 'fedkmeens'"),
         ("methds: [kfed]", "methds: there is no such setting; did you mean methods?"),
         ("approve: yes", "approve"),
         ("- data", "holds a list"),
@@ -171,10 +176,16 @@ def test_a_run_goes_on_where_policies_allow_it_and_logs_hold_what_left(sites: Fe
         write_policy(place, OPEN, masked=True, keys=keys, approve="ask")
     run = new_run_at_sites(sites, settings_of("fedkmeans", **MASKED))
     id = run.lineage().id
-    with pytest.raises(RoundFailed, match=f"these settings wait for `shoal site approve {id}` there"):
+    with pytest.raises(RoundFailed, match=f"run {id} waits for `shoal site approve {id[:8]}` there; then resume it"):
         go_on(run, sites.pool.call, slots=3)
     for place in sites.pipes.homes.values():
-        OwnRules(place / "site").approve(id, RunFolder(sites.pipes.homes["east"] / "runs" / id).settings())
+        with at_home(place):
+            assert OwnRules(place / "site").waiting() == [id]
+            assert "null baseline" in CliRunner().invoke(app, ["approve", id[:8], "--yes"]).output
+            assert not OwnRules(place / "site").waiting()
+    baseline = new_run(baseline_settings(run.settings(), "vector", 10))
+    with sites.pool.opened("east", RunFacts(baseline)):
+        pass  # it is not refused
     go_on(run, sites.pool.call, slots=3)
     for site, place in sites.pipes.homes.items():
         lines = SiteLog(place / "site").entries()
@@ -236,6 +247,28 @@ def test_a_refusal_names_the_key_and_what_was_asked(
     assert SiteLog(sites.pipes.homes["east"] / "site").entries()[-1]["refused"].endswith(said)
 
 
+def test_a_dry_run_names_all_that_each_policy_forbids(sites: Federation, home: Path) -> None:
+    settings = settings_of("fedkmeans", **MASKED)
+    changes: dict[str, Any] = {"east": {"min_group": 8, "noise": 1.0}, "north": {"approve": "ask"}, "south": {}}
+    for site, place in sites.pipes.homes.items():
+        write_policy(place, OPEN, masked=site == "south", **changes[site])
+    OwnRules(sites.pipes.homes["north"] / "site").approve("1" * 32, settings)
+    told = answers_to_plan(sites.pipes, settings)
+    forbidden = "its policy forbids it by"
+    assert told == {
+        f"site south refuses: {forbidden} `keys`: the lead asks for masks of sites whose keys it does not name": False,
+        f"site east refuses: {forbidden} `min_group`: the lead asks for method.min_points=2 (--set method.min_points=8 "
+        "is allowed); by `noise`: the lead asks for privacy.noise=0": False,
+        "site north would take part, once its person has approved the run: the run names the command": True,
+    }
+
+
+def test_no_path_of_a_site_leaves_it(tmp_path: Path) -> None:
+    agent = SiteAgent("north", tmp_path / "my site" / "data" / "store", tmp_path / "my site" / "runs")
+    text = f"OSError: '{tmp_path}/my site/approved', /srv/ward.csv (m/s)"
+    assert agent.without_paths(text) == "OSError: 'a file there', a file there (m/s)"
+
+
 def test_a_paused_site_does_not_even_describe_its_set(sites: Federation, home: Path) -> None:
     (sites.pipes.homes["north"] / "site" / "paused").touch()
     with pytest.raises(SiteFailed, match="site north refuses: it is paused"):
@@ -248,7 +281,8 @@ def test_a_site_whose_policy_or_log_is_damaged_refuses_without_its_paths(sites: 
     for site, said in (("north", "methds: there is no such setting"), ("south", "is damaged: line 1, or the one")):
         with pytest.raises(SiteFailed, match=f"site {site} refuses: .*{said}") as refused:
             ask_for_set(name_of("vector"), sites.pipes, site)
-        assert str(sites.folder) not in str(refused.value)
+        assert "a file there" in str(refused.value)
+        assert f"{site}/" not in str(refused.value)
 
 
 def test_an_approval_is_of_the_settings_that_were_shown(tmp_path: Path) -> None:
