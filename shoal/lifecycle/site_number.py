@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from itertools import count
 
 import torch
@@ -23,6 +24,7 @@ from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.choosing import Found
 from shoal.lifecycle.preflight import ENOUGH_ROUNDS
+from shoal.lifecycle.progress import step_bar
 from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
@@ -72,18 +74,24 @@ def find_at_sites(
     if settings.workers.runner != "sites":
         raise SettingsError(f"samples of {prepared.manifest.name!r} lie at sites: set workers.runner=sites")
     run = begin(settings_of_search(settings, sought), prepared.manifest.digest)
-    with open_pool(settings.workers, "cpu") as pool, ThreadPoolExecutor(pool.count) as threads:
+    with ExitStack() as stack:
+        pool = stack.enter_context(open_pool(settings.workers, "cpu"))
         assert isinstance(pool, SitesPool)
-        engine = Engine(run, pool.call, ThreadRunner(pool.count + 1), pool.count)
+        runner = stack.enter_context(closing(ThreadRunner(pool.count + 1)))
+        threads = stack.enter_context(ThreadPoolExecutor(pool.count))
+        watch = stack.enter_context(step_bar("number of clusters"))
+        engine = Engine(run, pool.call, runner, pool.count)
         server, width = space_of(engine)
         facts = engine.facts
         search = search_of(facts.settings)
         nothing = ClientSamples(torch.zeros(0, width).double(), torch.zeros(0).long(), facts.partition.clients)
-        numbers = count(server.round + 1)
+        numbers = count(1)
 
         def ask(step: str, told: Tensors) -> list[Tensors]:
-            asked = (facts, next(numbers), step, {**server.model, **told}, search.form(step, told, nothing))
-            return list(threads.map(lambda site: pool.seek_number(site, *asked), facts.lineage.sites))
+            number = next(numbers)
+            watch(number, search.search.iterations + 2)
+            asked = (server.round + number, step, {**server.model, **told}, search.form(step, told, nothing))
+            return list(threads.map(lambda site: pool.seek_number(site, facts, *asked), facts.lineage.sites))
 
         return *search.find(ask), BY_K_MEANS * bool(sought.method.landmarks)
 
