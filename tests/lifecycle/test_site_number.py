@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings import places
-from shoal.engine.sites.transport import SiteFailed
-from shoal.engine.store.run_facts import RunFacts
 from shoal.lifecycle import preparing, site_number
 from shoal.lifecycle.starting import new_run
-from shoal.methods.clustering.number_at_sites import NumberSearch
-from shoal.methods.contract.declared import MessageForm
 from tests.conftest import at_home
 from tests.engine.sites.test_site_bits import settings_of
-from tests.engine.sites.test_site_policy import MASKED, OPEN, write_policy
+from tests.engine.sites.test_site_policy import OPEN, write_policy
 from tests.sites import federation, joined_set, name_of
 
 pytestmark = pytest.mark.long
@@ -49,12 +46,8 @@ def test_sites_find_the_number_of_one_place_once_where_policies_allow_it(
         assert (found.clusters, found.samples) == (here.clusters, here.samples) == (3, 240)
         assert [k.stability for k in found.curve] == pytest.approx([k.stability for k in here.curve], abs=0.03)
 
-        masked = RunFacts(new_run(settings_of("fedkmeans", **AT_SITES, **MASKED)))
-        with pytest.raises(SiteFailed, match="refuses: neither noise nor masks cover"):
-            sites.pool.seek_number("east", masked, 1, "start", {}, MessageForm())
-        write_policy(sites.pipes.homes["north"], allowed, rounds_a_day=1)
-        with pytest.raises(SiteFailed, match=r"north refuses: .* `rounds_a_day`"):
+        write_policy(sites.pipes.homes["north"], allowed, rounds_a_day=3)
+        with pytest.raises(RoundFailed, match=r"site north refuses: .* `rounds_a_day`"):
             chosen(seed=1)
-        monkeypatch.setattr(NumberSearch, "form", lambda *_: MessageForm())
-        with pytest.raises(SiteFailed, match="its answer to 'start' is refused: it holds a tensor"):
-            chosen(seed=1)
+        write_policy(sites.pipes.homes["north"], allowed)
+        assert chosen(seed=1).clusters == 3, "the search goes on"
