@@ -82,7 +82,8 @@ def test_bad_values(table, tmp_path, store, change, message):
 def test_bad_tables(table, tmp_path, store):
     path = write(table, tmp_path / "t.csv")
     with pytest.raises(
-        DataError, match=r"no column 'site'; its columns: client, .*: name the right one with --client-col"
+        DataError,
+        match=r"no column 'site'; its columns: client, .*: name .* with --client-column; a table of one client",
     ):
         add_set(path, "sensors", store, client_column="site")
     with pytest.raises(DataError, match="no column 'y'"):

@@ -113,7 +113,9 @@ def test_a_policy_that_refuses_has_its_reason_at_the_lead(made: Network) -> None
         finish(run)
     known = made.home(LEAD) / "data" / "store" / "own" / "wards-vector"
     shutil.rmtree(known)
-    answers = made.shoal(LEAD, "run", "--dry-run", "--set", "workers.runner=sites", "--set", "data.name=wards-vector")
+    plan = ("--set", "workers.runner=sites", "--set", "data.name=wards-vector")
+    answers = made.shoal(LEAD, "run", "--dry-run", *plan, check=False)
+    assert answers.returncode == 1
     assert "site south refuses: its policy forbids it by `methods`" in " ".join(answers.stdout.split())
     assert (known / "manifest.json").exists()  # what the sites have is noted
     assert "site south refuses: its policy forbids" in made.shoal(LEAD, "sites", "status").stdout

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
+from typer import Exit
 from typer.testing import CliRunner
 
+from shoal.cli.run import check_run
 from shoal.cli.site_commands import app
 from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import ask_for_set, gather_set
@@ -35,6 +38,7 @@ from shoal.engine.sites.sites_pool import answers_to_plan
 from shoal.engine.sites.transport import SiteFailed, SiteRefusal
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.run_facts import RunFacts
+from shoal.lifecycle import preparing
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.site_baseline import baseline_settings
 from shoal.lifecycle.starting import new_run
@@ -261,6 +265,23 @@ def test_a_dry_run_names_all_that_each_policy_forbids(sites: Federation, home: P
         "is allowed); by `noise`: the lead asks for privacy.noise=0": False,
         "site north would take part, once its person has approved the run: the run names the command": True,
     }
+
+
+def test_a_dry_run_fails_where_a_site_refuses_or_sums_need_more_sites(
+    sites: Federation, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "transport", lambda: sites.pipes)
+    (home / "sites").mkdir()
+    (home / "sites" / "study.yaml").write_text("server: {host: lead, fed_learn_port: 1}")
+    plan = ["workers.runner=sites", f"data.name={name_of('vector')}", "method.name=fedkmeans"]
+    check_run(None, plan, None)
+    write_policy(sites.pipes.homes["north"], OPEN, methods=())
+    with pytest.raises(Exit):
+        check_run(None, plan, None)
+    two = replace(sites.pipes, homes={site: sites.pipes.homes[site] for site in ("east", "south")})
+    monkeypatch.setattr(preparing, "transport", lambda: two)
+    with pytest.raises(SettingsError, match="masked, which needs 3 clients, and there are 2: "):
+        check_run(None, [*plan, "privacy.sums=masked"], None)
 
 
 def test_no_path_of_a_site_leaves_it(tmp_path: Path) -> None:

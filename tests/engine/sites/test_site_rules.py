@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.features.column_facts import column_spread
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.runs import listed_runs
 from shoal.review.results.site_clusters import site_rows
+from shoal.review.served.explain import explain
+from shoal.review.served.server_view import server_view
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, add_own_set, federation, name_of
@@ -139,6 +143,9 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     assert {site: row["clients"] for site, row in rows.items()} == {"east": "2", "north": "1", "south": "1"}
     assert sum(int(row[f"cluster {number}"]) for row in rows.values() for number in range(10)) == 180
     assert rows["north"]["sent in messages"] in report
+    for look in (partial(explain, cluster=0), server_view):
+        with pytest.raises(RunError, match="`shoal site report RUN` shows a site its own clusters"):
+            look(run)
     held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
     answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     for prepared in sites.sets["vector"]:
@@ -157,6 +164,8 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     for site, homes in sites.pipes.homes.items():
         (table,) = homes.glob(f"runs/{run.lineage().id}/clusters.parquet")
         assert set(pd.read_parquet(table)["file"].str.contains("secret-patient")) == {True}, site
+        (here,) = (listed for listed in listed_runs(homes / "runs") if listed.name == run.lineage().id)
+        assert (here.state, here.rounds) == ("site", run.status().round)
 
 
 @pytest.mark.long
