@@ -55,9 +55,6 @@ def run(
     from shoal.flows.execute import complete
 
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
-    about = folder.lineage()
-    if about.sites:
-        err.print(f"its sites know it as {about.id}", highlight=False)
     result = complete(folder, err)
     if as_json:
         print(json.dumps(result.to_json()))

@@ -54,15 +54,15 @@ def approve(run: RunId, yes: Annotated[bool, typer.Option("--yes", help="do not 
     settings = place.settings()
     say((place.path / "settings.yaml").read_text().rstrip())
     baseline = baseline_at_site(settings, read_manifest(place.folder_of("data")))
-    allowed = [settings]
     if baseline is not None:
-        allowed.append(baseline)
         say(
             f"It brings a null baseline on the same set: {baseline.method.name}, {baseline.model.clusters} clusters, "
             f"at most {baseline.rounds} rounds, method.min_points={baseline.method.min_points}."
         )
     if yes or typer.confirm("May this run train here?"):
-        own_rules().approve(place.name, *allowed)
+        own_rules().approve(place.name, settings)
+        if baseline is not None:
+            own_rules().approve(baseline.digest(), baseline)
         say(f"run {place.name} may go on, as far as the policy allows it; {RESUME}")
 
 

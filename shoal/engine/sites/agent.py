@@ -155,7 +155,8 @@ class SiteAgent:
             self.check(call)
             return record_to_json(self.described(call.data)), {}
         if call.do == "plan":
-            return self.plan(call), {}
+            self.check(call)
+            return {"asks": self.rules.asks}, {}
         if not RUN_ID.fullmatch(call.run):
             raise BadFrame("the id of the run is none")
         run = RunFolder(self.runs / call.run)
@@ -187,7 +188,10 @@ class SiteAgent:
             SiteRefusal: says why.
         """
         settings = samples = None
-        if call.run:
+        if call.do == "plan":
+            settings = make_settings(yaml.safe_load(call.texts["settings"]))
+            samples = min(site_set(self.prepared(settings.data.name)).train)
+        elif call.run:
             opened = self.worker.opened(self.runs / call.run)
             counts = opened.partition.counts()
             settings, samples = opened.settings, min(int(counts[client]) for client in opened.here)
@@ -209,18 +213,6 @@ class SiteAgent:
         rows = torch.from_numpy(np.array(prepared.train_x[:MAX_ROWS])).flatten(1)
         counted = not spec.column_widths and are_counts(rows)
         return replace(about, spread=column_spread([rows], spec.column_widths), counts=counted)
-
-    def plan(self, call: SiteCall) -> dict[str, Any]:
-        """Say of a run that the site would take part in whether its person has to approve it.
-
-        Raises:
-            SiteRefusal: says why it would not.
-        """
-        settings = make_settings(yaml.safe_load(call.texts["settings"]))
-        smallest = min(site_set(self.prepared(settings.data.name)).train)
-        if reason := self.rules.refusal(call, settings, smallest):
-            raise SiteRefusal(reason)
-        return {"asks": self.rules.asks}
 
     def without_paths(self, text: str) -> str:
         """Return a message in which no path of this site is left."""

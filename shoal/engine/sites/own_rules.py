@@ -2,7 +2,7 @@
 
 HOME/site/
   policy.yaml                what a lead may ask
-  approved/RUN               digests of the settings with which a run, and its null baseline, may go on
+  approved/RUN               digest of the settings with which a run may go on; of its null baseline by this digest
   forgotten/RUN              a run that is refused: which messages its masks have hidden is forgotten with it
   paused                     everything is refused while it is there
   keys/0                     secret key of the masks of all runs
@@ -126,16 +126,16 @@ class OwnRules(Rules):
         """Return the file that says that a run was forgotten."""
         return self.folder / "forgotten" / run
 
-    def approve(self, run: str, *settings: Settings) -> None:
-        """Let a run go on, as far as the policy allows it, and its null baseline: the first settings are its own."""
+    def approve(self, run: str, settings: Settings) -> None:
+        """Let a run go on with these settings, as far as the policy allows it."""
         private_folder(self.approval(run).parent)
-        write_atomic(self.approval(run), " ".join(each.digest() for each in settings).encode(), mode=PRIVATE)
+        write_atomic(self.approval(run), settings.digest().encode(), mode=PRIVATE)
 
     def is_approved(self, run: str, settings: Settings) -> bool:
         """Return whether a run was approved with these settings, or is the null baseline of one that was approved."""
         digest = settings.digest()
-        approved = {path.name: path.read_text().split() for path in self.approval(run).parent.glob("*")}
-        return digest in approved.get(run, [])[:1] or any(digest in digests[1:] for digests in approved.values())
+        path = self.approval(run)
+        return self.approval(digest).exists() or (path.exists() and path.read_text() == digest)
 
     def waiting(self) -> list[str]:
         """Return the ids of runs that were refused since nobody has approved them, the oldest first."""

@@ -10,7 +10,6 @@ import secrets
 import socket
 import threading
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from shoal.engine.sites.cells import ServerCell
 
 HERE = ("127.0.0.1", 0)
-WORD_SECONDS = 5
-"""After so long without an answer a run says which site it waits for, if that is gone."""
 SERVER_SECONDS = 60
 """So long a run waits for a server that is started again."""
 
@@ -117,10 +114,6 @@ class ServerTransport:
         with connect(self._study) as link:
             link.send_bytes(json.dumps({"site": site, "seconds": self._seconds}).encode())
             link.send_bytes(content)
-            while not link.poll(WORD_SECONDS):
-                with suppress(ShoalError):
-                    if not status_of(self._study)[site].connected:
-                        warnings.warn(f"waiting for site {site}, which is not connected", RuntimeWarning, stacklevel=2)
             told = json.loads(link.recv_bytes())
             if "lost" in told:
                 raise SiteLost(told["lost"])

@@ -28,7 +28,6 @@ from shoal.engine.messages.wire import (
     Answer,
     Assign,
     AssignedAtSite,
-    Evaluate,
     Evaluated,
     Failed,
     Keys,
@@ -230,19 +229,14 @@ class SitesPool:
         own = facts.lineage.sites[site].clients
         server = load_server(request.server).with_model(judged_tensors(request.server))
         contents = {"server": server_bytes(facts.method.judged_part(server, own))}
-        final = True
-        do = "assign"
-        if isinstance(request, Evaluate | Recalibrate):
-            final = request.final
-            do = "evaluate"
         if isinstance(request, Recalibrate):
-            do = "recalibrate"
             contents["layers"] = array_bytes({str(number): layer for number, layer in enumerate(request.layers)})
         if isinstance(request, Compare):
-            do = "compare"
             contents["champion"] = server_bytes(facts.method.judged_part(load_server(request.champion), own))
         clients = tuple(client_at_site(request.run, client) for client in request.clients if client.client in own)
         texts = {name: digest(content) for name, content in contents.items()}
+        do = type(request).__name__.lower()  # a site is asked by the name of the request
+        final = getattr(request, "final", True)
         call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)
         told, back = ask_site(self._transport, site, call, named(list(contents.values())))
         try:
