@@ -55,10 +55,7 @@ def approve(run: RunId, yes: Annotated[bool, typer.Option("--yes", help="do not 
     say((place.path / "settings.yaml").read_text().rstrip())
     baseline = baseline_at_site(settings, read_manifest(place.folder_of("data")))
     if baseline is not None:
-        say(
-            f"It brings a null baseline on the same set: {baseline.method.name}, {baseline.model.clusters} clusters, "
-            f"at most {baseline.rounds} rounds, method.min_points={baseline.method.min_points}."
-        )
+        say(f"It brings a null baseline on the same set: {baseline.method.name}, at most {baseline.rounds} rounds.")
     if yes or typer.confirm("May this run train here?"):
         own_rules().approve(place.name, settings)
         if baseline is not None:

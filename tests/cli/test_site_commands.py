@@ -12,7 +12,7 @@ from shoal.cli.site_commands import app
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack
-from shoal.engine.sites.own_rules import OwnRules
+from shoal.engine.sites.own_rules import WAITS, OwnRules
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
@@ -58,6 +58,17 @@ def test_a_run_is_approved_after_its_settings_were_shown(run: Path) -> None:
     assert not rules.is_approved(RUN, settings)
     assert "has forgotten" in str(rules.refusal(SiteCall("open", "", "wards", RUN), settings, 100))
     said("forget", "5f", code=1)
+
+
+def test_a_run_that_waits_is_named_with_its_command_until_it_is_forgotten(run: Path) -> None:
+    told: list[str] = []
+    said("policy")
+    rules = OwnRules(places.site(), tell=told.append)
+    rules.leave(SiteCall("open", "", run=RUN), pack(SiteAnswer(f"run {RUN} {WAITS} 5f0c5f0c` there"), {}))
+    assert told == [f"run {RUN} waits for `shoal site approve 5f0c5f0c` there"]
+    assert "shoal site approve 5f0c5f0c" in said("policy")
+    said("forget", "5f")
+    assert "shoal site approve" not in said("policy")
 
 
 def test_a_pause_ends(home: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
-from shoal.engine.sites.study import Study, serving
+from shoal.engine.sites.study import Study, keys_of, serving
 from shoal.engine.sites.transport import SiteLost
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
@@ -43,7 +43,7 @@ def serve(study: Study) -> None:
     with serving(study.folder, "the server of the sites"), Listener(HERE, backlog=64, authkey=key) as listener:
         if fault := port_fault("", study.port):  # the network would share it with another program
             raise ShoalError(f"port {study.port} cannot be used: {fault}")
-        cell = ServerCell(study.url, study.host, study.keys)
+        cell = ServerCell(f"grpc://0:{study.port}", study.host, keys_of(study.folder))  # on every interface
         entry = {"port": listener.address[1], "key": key.hex()}
         write_atomic(study.entry, json.dumps(entry).encode(), mode=PRIVATE)
         while True:

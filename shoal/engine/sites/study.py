@@ -48,16 +48,6 @@ class Study:
     port: int
 
     @property
-    def url(self) -> str:
-        """Where the server listens: on every interface."""
-        return f"grpc://0:{self.port}"
-
-    @property
-    def keys(self) -> Path:
-        """The folder of the server's certificate and key."""
-        return keys_of(self.folder)
-
-    @property
     def entry(self) -> Path:
         """The file by which runs of this machine reach the server."""
         return self.folder / "entry.json"
