@@ -1,7 +1,8 @@
 """The number of clusters of samples that lie at sites: sought under their policies, with lines in their logs.
 
 Sites are asked about a run that is kept beside the null baselines, and that a site may have to approve. Its first
-rounds find the space in which its method clusters, and the next ones are the search (`number_steps`).
+rounds find the space in which its method clusters, and whether sites have offsets beside as many clusters as there may
+be; the next ones are the search (`number_steps`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.choosing import Found
 from shoal.methods.clustering.cluster_number import Candidate, ClusterNumber, choose_number
-from shoal.methods.features.feature_clustering import FeatureClustering
+from shoal.methods.features.centre_clustering import CENTRES, has_offsets
 from shoal.methods.features.number_steps import SAMPLES, SEEK, SMALLEST, TRIED
 
 ROUNDS = 100
@@ -27,6 +28,7 @@ ROUNDS = 100
 COMPONENTS = 16
 """Principal components among which clusters are sought, where the method keeps all columns."""
 BY_K_MEANS = "; without landmarks, because samples lie at sites"
+LESS_OFFSETS = "; offsets of sites were taken off before"
 LEAST_GROUP = 5
 """`method.min_points` of a run whose method has no such setting, which a site's policy bounds."""
 
@@ -72,13 +74,12 @@ def find_at_sites(
     with run.locked(), open_pool(settings.workers, "cpu") as pool, closing(ThreadRunner(pool.count + 1)) as runner:
         engine = Engine(run, pool.call, runner, pool.count)
         state = engine.start()
-        method = engine.facts.method
-        assert isinstance(method, FeatureClustering)
         while not state.server.finished:
-            if method.next_step(state.server) == "start":
+            if SEEK not in state.server.facts and len(state.server.model.get(CENTRES, ())) == 1:
                 facts = {**state.server.facts, SEEK: "halves", SMALLEST: settings.choose.min_clusters}
                 state = replace(state, server=replace(state.server, facts=facts))
             state = engine.round(state)
     told = state.server.facts
     tried = tuple(Candidate(*criteria) for criteria in told[TRIED])
-    return ClusterNumber(*choose_number(tried), tried), told[SAMPLES], BY_K_MEANS * bool(sought.method.landmarks)
+    how = BY_K_MEANS * bool(sought.method.landmarks) + LESS_OFFSETS * has_offsets(state.server.model)
+    return ClusterNumber(*choose_number(tried), tried), told[SAMPLES], how

@@ -1,8 +1,8 @@
 """Rounds that seek the number of clusters, by K-means, where the samples of clients lie at sites.
 
 It is the search of `shoal.methods.clustering.cluster_number`, with the same draws: each round is one step for all
-numbers, repeats and halves together. They take the place of the rounds of a run whose server has `SEEK` among its
-facts, once the space is known; the largest number that is tried is that of the run's clusters.
+numbers, repeats and halves together. They are the rounds of a run whose server has `SEEK` among its facts, once the
+space and the offsets of sites are known; the largest number that is tried is that of the run's clusters.
 
     halves        local centres of each half
     move halves   sums and counts of clusters; again until all centres stand still
@@ -36,6 +36,7 @@ from shoal.methods.clustering.federated_k_means import Sums, moved_centres
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.features.centre_clustering import BEGINNINGS
 from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form, positive_form, total_form
 from shoal.methods.features.start_steps import drawn_vectors
 from shoal.methods.features.vectors import ClientVectors
@@ -170,7 +171,7 @@ class HalfCounts(HalfStep):
         }
 
     def after(self, server: Server, answers: Answers) -> Server:
-        """Return the state with the criteria of each number, which is the last."""
+        """Return the state with the criteria of each number, which is the last, and has no centres to judge."""
         told = self.totals(answers)
         silhouettes = (told["silhouettes"] / (2 * told["samples"])).mean(0).tolist()
         tried = []
@@ -178,7 +179,7 @@ class HalfCounts(HalfStep):
             stability = np.mean([rand_index(table) for table in told["tables"][:, place]])
             tried.append((server.facts[SMALLEST] + place, float(stability), silhouette))
         facts = {**server.facts, TRIED: tried, SAMPLES: int(told["samples"])}
-        return server.next(server.model, facts=facts, finished=True)
+        return server.next({BEGINNINGS: server.model[BEGINNINGS]}, facts=facts, finished=True)
 
 
 def even_small(table: Tensor, least: int) -> Tensor:
