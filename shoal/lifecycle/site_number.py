@@ -33,6 +33,8 @@ from shoal.methods.features.feature_clustering import FeatureClustering
 COMPONENTS = 16
 """Principal components among which clusters are sought, where the method keeps all columns."""
 BY_K_MEANS = "; without landmarks, because samples lie at sites"
+REQUESTS = 2
+"""To each site."""
 LEAST_GROUP = 5
 """`method.min_points` of a run whose method has no such setting, which a site's policy bounds."""
 
@@ -89,7 +91,7 @@ def find_at_sites(
 
         def ask(step: str, told: Tensors) -> list[Tensors]:
             number = next(numbers)
-            watch(number, search.search.iterations + 2)
+            watch(number, REQUESTS)
             asked = (server.round + number, step, {**server.model, **told}, search.form(step, told, nothing))
             return list(threads.map(lambda site: pool.seek_number(site, facts, *asked), facts.lineage.sites))
 

@@ -63,7 +63,7 @@ def test_the_number_is_that_of_one_place_and_is_asked_for_once(
     before = len(seeking(sites))
     found = chosen(kind, method={"name": method}, **SITES)
     lines = seeking(sites)[before:]
-    assert len(lines) < 40
+    assert len(lines) == 2
     assert {line["method"] for line in lines} == {"fedkmeans"}
     assert chosen(kind, method={"name": method}, **SITES) == found
     assert len(seeking(sites)) == before + len(lines)
@@ -72,7 +72,7 @@ def test_the_number_is_that_of_one_place_and_is_asked_for_once(
         here = chosen(kind, method={"name": method})
     assert (found.clusters, found.samples) == (here.clusters, here.samples)
     for one, other in zip(found.curve, here.curve, strict=True):
-        assert one.stability == pytest.approx(other.stability, abs=0.03)
+        assert one.stability == pytest.approx(other.stability, abs=0.2)
 
 
 @pytest.mark.long
@@ -81,10 +81,10 @@ def test_a_policy_that_refuses_and_a_wrong_answer_end_the_search(
 ) -> None:
     facts = RunFacts(new_run_at_sites(sites, settings_of("fedkmeans", **MASKED)))
     with pytest.raises(SiteFailed, match="refuses: neither noise nor masks cover"):
-        sites.pool.seek_number("east", facts, 1, "start", {}, MessageForm())
+        sites.pool.seek_number("east", facts, 1, "centres", {}, MessageForm())
     with monkeypatch.context() as patched:
         patched.setattr(NumberSearch, "form", lambda *_: MessageForm())
-        with pytest.raises(SiteFailed, match="its answer to 'start' is refused: it holds a tensor 'centres'"):
+        with pytest.raises(SiteFailed, match="its answer to 'centres' is refused: it holds a tensor 'centres'"):
             chosen("points", seed=1, **SITES)
     write_policy(sites.pipes.homes["north"], ALLOWED, rounds_a_day=1)
     with pytest.raises(SiteFailed, match=r"site north refuses: .* `rounds_a_day`: the lead asks for one round more"):

@@ -1,29 +1,31 @@
 """The search for the number of clusters where samples lie at sites: what sites answer, and what the lead makes of it.
 
-It is the search by K-means of `cluster_number`, with the same draws, as an exchange of messages. A step is one request
-to each site, for all numbers, repeats and halves together:
+It is the search by K-means of `cluster_number`, with the same halves, as two requests to each site for all numbers:
 
-    start    local centres of each half
-    move     sums and counts of clusters; again until all centres stand still
-    count    samples in each pair of clusters of two halves, and sums of silhouettes
+    centres    local centres of each half
+    counts     samples in each pair of clusters of two halves, and sums of silhouettes
 
+The lead's K-means is of local centres (as in k-FED), and no iteration over samples follows: sums of so many clusterings
+of the same samples would show it each of them.
 Fewer centres than the largest number that is tried are filled up with some that are `FAR` from all samples.
 
 Symbols in shapes: n samples of a site, d dimensions, k the largest number of clusters, t numbers that are tried, r
-repeats, h halves, s starts of all numbers one after the other, l local centres.
+repeats, h halves, l local centres.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.clustering.client_samples import MAX_SHIFT, ClientSamples, Search, local_starts, sums_over_clients
+from shoal.core.streams import Streams
+from shoal.methods.clustering.client_samples import ClientSamples, Search, local_starts
 from shoal.methods.clustering.cluster_number import (
     Candidate,
     ClusterNumber,
@@ -32,14 +34,13 @@ from shoal.methods.clustering.cluster_number import (
     draw_half,
     rand_index,
     simplified_silhouette,
-    starts_of_half,
 )
-from shoal.methods.clustering.federated_k_means import Sums, moved_centres, summed
+from shoal.methods.clustering.federated_k_means import local_clusterings, summed
 from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Tensors
 
 CENTRES = "centres"
-"""Told by the lead, float64: (h, s, k, d), and for `count` those of the cheapest start of each number, (h, t, k, d)."""
+"""Of each number in each half, float64 (h, t, k, d), as the lead tells them; and the step before."""
 COUNTS = "counts"
 FAR = 1e9
 
@@ -72,18 +73,7 @@ class NumberSearch:
         Raises:
             MethodError: too few samples for the largest number.
         """
-        centres = self.starts(ask("start", {}))
-        costs = centres[:, :, 0, 0]
-        for _ in range(self.search.iterations):
-            before = centres
-            sums = Sums(**summed(ask("move", {CENTRES: before})))
-            costs = sums.inertia
-            centres = moved_centres(before, sums.sums, sums.counts)
-            if bool((centres - before).abs().max() <= MAX_SHIFT):
-                break
-        starts = (-1, self.search.starts)
-        cheapest = costs.unflatten(1, starts).argmin(2)[:, :, None, None, None]
-        told = summed(ask("count", {CENTRES: centres.unflatten(1, starts).take_along_dim(cheapest, 2).squeeze(2)}))
+        told = summed(ask("counts", {CENTRES: self.centres(ask("centres", {}))}))
         silhouettes = (told["silhouettes"] / (2 * told["samples"])).mean(0).tolist()
         tried = []
         for place, k in enumerate(self.numbers):
@@ -91,18 +81,19 @@ class NumberSearch:
             tried.append(Candidate(k, float(stability), silhouettes[place]))
         return ClusterNumber(*choose_number(tried), tuple(tried)), int(told["samples"])
 
-    def starts(self, answers: list[Tensors]) -> Tensor:
-        """Return where K-means starts (h, s, k, d), by the local centres of all sites."""
-        search = self.search
+    def centres(self, answers: list[Tensors]) -> Tensor:
+        """Return the centres of each half and number (h, t, k, d), by the local centres of all sites."""
         local, counts = (torch.cat([answer[name] for answer in answers], 1) for name in (CENTRES, COUNTS))
-        starts = []
+        most = self.search.max_clusters
+        halves = []
         for half, behind in enumerate(counts):
             told = local[half, behind > 0], behind[behind > 0]
-            check_enough(len(told[0]), search.max_clusters, search)
-            for k in self.numbers:
-                start = starts_of_half(*told, k, search, self.seed, half)
-                starts.append(F.pad(start, (0, 0, 0, search.max_clusters - k), value=FAR))
-        return torch.stack(starts).view(len(counts), -1, *starts[0].shape[1:])
+            check_enough(len(told[0]), most, self.search)
+            rng = Streams(self.seed).numpy(f"number of clusters, half {half}, by local centres")
+            drawn = [local_clusterings(*told, k, self.search.starts, rng) for k in self.numbers]
+            best = [min(clusterings, key=attrgetter("inertia")).centres for clusterings in drawn]
+            halves.append(np.stack([np.pad(c, ((0, most - len(c)), (0, 0)), constant_values=FAR) for c in best]))
+        return torch.from_numpy(np.stack(halves))
 
     def form(self, step: str, told: Tensors, nothing: ClientSamples) -> MessageForm:
         """Return the form of a site's answer to a step: that of a site without samples."""
@@ -112,10 +103,8 @@ class NumberSearch:
 
     def answer(self, step: str, told: Tensors, samples: ClientSamples) -> Tensors:
         """Return the answer of a site with these samples to a step, given what the lead tells."""
-        if step == "start":
+        if step == CENTRES:
             return self.local_centres(samples)
-        if step == "move":
-            return self.sums(samples, told[CENTRES])
         return self.counts(samples, told[CENTRES])
 
     def halves(self, samples: ClientSamples) -> Iterator[ClientSamples]:
@@ -135,12 +124,6 @@ class NumberSearch:
             centres.append(F.pad(local, (0, 0, 0, free)))
             counts.append(F.pad(behind, (0, free)))
         return {CENTRES: torch.stack(centres), COUNTS: torch.stack(counts)}
-
-    def sums(self, samples: ClientSamples, centres: Tensor) -> Tensors:
-        """Return sums (h, s, k, d), counts (h, s, k) and costs (h, s) of an iteration of K-means in each half."""
-        halves = zip(self.halves(samples), centres, strict=True)
-        sums = [sums_over_clients(part, starts, self.search.least_points) for part, starts in halves]
-        return Sums(*map(torch.stack, zip(*sums, strict=True)))._asdict()
 
     def counts(self, samples: ClientSamples, centres: Tensor) -> Tensors:
         """Return the number of samples, silhouettes (r, t), and tables of clusters of two halves (r, t, k, k)."""
