@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal.engine.settings.merge import merge
+from shoal_research.cfl.planted import with_planted_set
 from shoal_research.definition import Column, Row, Study, StudyError, Variant
 
 V = TypeVar("V", bound=Variant)
@@ -65,7 +66,7 @@ def cells(
             settings = merge(study.settings, chosen.settings, row.settings, column.settings, changes)
             of_row = study.seeds_at(scale, row.key)
             for seed in range(of_row.start, of_row.start + (seeds or len(of_row))):
-                planned.append(Cell(row, column, seed, settings))
+                planned.append(Cell(row, column, seed, with_planted_set(settings, seed)))
     if not planned:
         raise StudyError(
             f"study {study.name!r} runs none of these cells at scale {scale!r}: name other rows or columns"

@@ -437,11 +437,6 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
     if prepared.train_y is None:
         return None
     y = np.asarray(prepared.train_y)[partition.sample[order]]
-    planted = partition.transformation[order]
-    for number, change in enumerate(partition.transformations):
-        if change.labels:
-            rows = planted == number
-            y[rows] = np.asarray(change.labels)[y[rows]]
     test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
     known = np.concatenate([y, test])
     words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]
