@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
-from shoal.review.pages.figures import draw_figures
 from shoal_research.definition import Column, Row
 from shoal_research.table import Group
 from shoal_research.uifca import masks as masks_module
@@ -16,7 +15,6 @@ from shoal_research.uifca.masks import correct, masks
 from shoal_research.uifca.overfitting import longer_training
 from shoal_research.uifca.simulate import purity_rounds, table1
 from shoal_research.uifca.standard_flow import StandardRealNVP
-from tests.runs import straight
 
 ROUND = {
     "points": 200,
@@ -97,7 +95,7 @@ def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, monkeypatch, flo
     assert found["correct_train"] > 0.9
 
 
-def test_the_standard_flow_is_inverted_and_its_log_determinant_is_that_of_its_jacobian():
+def test_the_log_determinant_of_the_standard_flow_is_that_of_its_jacobian():
     generator = torch.Generator().manual_seed(0)
     flow = StandardRealNVP((1, 4, 4), 4, 1)
     with torch.no_grad():
@@ -105,8 +103,7 @@ def test_the_standard_flow_is_inverted_and_its_log_determinant_is_that_of_its_ja
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     flow.double().eval()
     x = 256 * torch.rand(1, 1, 4, 4, generator=generator, dtype=torch.float64)
-    z, log_det = flow(x)
-    torch.testing.assert_close(flow.inverse(z), x, rtol=1e-6, atol=1e-6)
+    _, log_det = flow(x)
     jacobian = torch.autograd.functional.jacobian(lambda one: flow(one[None])[0][0], x[0]).reshape(16, 16)
     torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], log_det[0], rtol=1e-8, atol=1e-8)
     with pytest.raises(ValueError, match="by 4"):
@@ -125,22 +122,3 @@ def test_correct_counts_images_under_their_own_flow():
     images = [torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.zeros(1, 1, 2, 2, dtype=torch.uint8)]
     assert correct([Constant(1.0), Constant(0.0)], images, {"background": False}, 0) == 0.75
     assert correct([Constant(float("nan")), Constant(0.0)], images, {"background": False}, 0) == 0.25
-
-
-def test_a_run_of_images_draws_samples(home, small):
-    settings = small(
-        method={
-            "name": "uifca",
-            "cluster_rounds": 2,
-            "comm_rounds": 1,
-            "steps": 2,
-            "width": 4,
-            "blocks": 1,
-        },
-        partition={"kind": "majority", "p": 0.5, "clients": 3},
-        rounds=10,
-    )
-    run = straight(settings)
-    drawn = {path.name for path in draw_figures(run)}
-    assert "samples.png" in drawn
-    assert (run.figures / "samples.png").stat().st_size > 3000

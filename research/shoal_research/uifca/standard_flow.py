@@ -73,20 +73,3 @@ class StandardRealNVP(Flow):
             y = halves[0]
             out.append(halves[1].flatten(1))
         return torch.cat([*out, y.flatten(1)], 1).view(x.shape), total
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return x of z."""
-        channels, height, wide = self.shape
-        half = channels * height * wide // 2
-        *others, y = z.flatten(1).split([half, half // 2, half // 2], 1)
-        for scale in (1, 0):
-            step = 2 << scale
-            shape = (-1, channels * step, height // step, wide // step)
-            halves = [y.reshape(shape), others[scale].reshape(shape)]
-            for layer, coupling in reversed(list(enumerate(couplings_of(self.channel[scale])))):
-                read = layer % 2
-                halves[1 - read] = coupling.inverse(halves[read], halves[1 - read])
-            y = F.pixel_shuffle(torch.cat(halves, 1), 2)
-            for coupling in reversed(couplings_of(self.checker[scale])):
-                y = coupling.inverse(y, y)
-        return self.logit.inverse(y)
