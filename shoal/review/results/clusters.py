@@ -383,7 +383,7 @@ def cluster_table(prepared: Prepared, partition: Partition, found: Assigned) -> 
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
     (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
-    where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
+    where classes have names), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.views.view.all_samples` orders them
     train = len(order)

@@ -328,7 +328,7 @@ def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypa
 
     run = new_run(small(rounds=1))
     with monkeypatch.context() as patch:
-        patch.setattr(figures, "draw_method_views", broken)
+        patch.setattr(figures, "draw_method_figures", broken)
         patch.setattr(report, "confusion", broken)
         for _ in range(2):
             assert drive(run).status == "finished"
