@@ -11,7 +11,7 @@ MOST_PRODUCT_NODES = 342_300
 MOST_CORE_NODES = 158_850
 """Of the rooms between a settings file and a gradient."""
 CORE = ("methods", "engine/settings", "engine/store", "engine/rounds", "engine/messages", "engine/workers")
-MOST_TEST_NODES = 409_350
+MOST_TEST_NODES = 409_200
 """Of tests/ and research/tests/."""
 
 
