@@ -27,7 +27,6 @@ from shoal.core.streams import Streams
 from shoal.methods.clustering.client_samples import ROWS, ClientSamples, Search, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import starting_centres
 from shoal.methods.contract.context import MethodError
-from shoal.methods.scores.clustering import table_ari
 
 POWER = 3
 """The stability counts to this power: with 1, groups that touch each other are cut without end."""
@@ -93,6 +92,24 @@ def simplified_silhouette(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     return two.indices[:, 0], torch.where(b > 0, (b - a) / b.clamp_min(1e-300), 0.0)
 
 
+def rand_index(table: Tensor) -> float:
+    """Return the adjusted Rand index of two clusterings, from the number of samples in each pair of clusters (k, k).
+
+    >>> rand_index(torch.tensor([[3.0, 0.0], [0.0, 2.0]])), rand_index(torch.tensor([[2.0, 2.0], [2.0, 2.0]])) < 0
+    (1.0, True)
+    """
+
+    def pairs(counts: Tensor) -> float:
+        return float((counts * (counts - 1) / 2).sum())
+
+    both = pairs(table)
+    rows = pairs(table.sum(1))
+    columns = pairs(table.sum(0))
+    expected = rows * columns / max(pairs(table.sum()), 1.0)
+    largest = (rows + columns) / 2
+    return 1.0 if largest == expected else (both - expected) / (largest - expected)
+
+
 class Clustering(NamedTuple):
     """All samples, in the space in which clusters were sought, and the centres of those, (k, d)."""
 
@@ -115,7 +132,7 @@ def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, f
         b, score_b = simplified_silhouette(x_second, second.centres)
         table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
         silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    stability = table_ari(table.sum(0).view(clusters, clusters).long().numpy())
+    stability = rand_index(table.sum(0).view(clusters, clusters))
     return stability, float(silhouettes.sum() / (2 * table.sum()))
 
 
