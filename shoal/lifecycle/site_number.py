@@ -1,40 +1,34 @@
 """The number of clusters of samples that lie at sites: sought under their policies, with lines in their logs.
 
 Sites are asked about a run that is kept beside the null baselines, and that a site may have to approve. Its first
-rounds find the space in which its method clusters, and then it is the search that goes on in place of its rounds.
+rounds find the space in which its method clusters, and whether sites have offsets beside as many clusters as there may
+be; the next ones are the search (`number_steps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from itertools import count
-
-import torch
+from contextlib import closing
+from dataclasses import replace
 
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
-from shoal.engine.sites.number_search import search_of
 from shoal.engine.sites.pools import open_pool
-from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.choosing import Found
-from shoal.lifecycle.preflight import ENOUGH_ROUNDS
-from shoal.lifecycle.progress import step_bar
-from shoal.methods.clustering.client_samples import ClientSamples
-from shoal.methods.contract.base import Server
-from shoal.methods.contract.message import Tensors
-from shoal.methods.features.feature_clustering import FeatureClustering
+from shoal.methods.clustering.cluster_number import Candidate, ClusterNumber, choose_number
+from shoal.methods.features.centre_clustering import CENTRES, has_offsets
+from shoal.methods.features.number_steps import SAMPLES, SEEK, SMALLEST, TRIED
 
+ROUNDS = 100
+"""More than a search has."""
 COMPONENTS = 16
 """Principal components among which clusters are sought, where the method keeps all columns."""
 BY_K_MEANS = "; without landmarks, because samples lie at sites"
-REQUESTS = 2
-"""To each site."""
+LESS_OFFSETS = "; offsets of sites were taken off before"
 LEAST_GROUP = 5
 """`method.min_points` of a run whose method has no such setting, which a site's policy bounds."""
 
@@ -51,7 +45,8 @@ def settings_of_search(settings: Settings, sought: Settings) -> Settings:
     least = getattr(settings.method, "min_points", LEAST_GROUP)
     components = sought.method.components or COMPONENTS
     raw["method"] |= {"landmarks": 0, "components": components, "min_points": least}
-    raw["rounds"] = raw["evaluate"]["every"] = ENOUGH_ROUNDS
+    raw["participation"] = {"minimum": 1.0}
+    raw["rounds"] = raw["evaluate"]["every"] = ROUNDS
     return make_settings(raw)
 
 
@@ -70,40 +65,21 @@ def find_at_sites(
         begin: returns the run with some settings on the set with a digest.
 
     Raises:
-        SettingsError: sites are not reached. RoundFailed, SiteFailed: one refuses. SiteLost: one does not answer.
+        SettingsError: sites are not reached. RoundFailed: one refuses, or does not answer.
         MethodError: too few samples, or features that are all the same.
     """
     if settings.workers.runner != "sites":
         raise SettingsError(f"samples of {prepared.manifest.name!r} lie at sites: set workers.runner=sites")
     run = begin(settings_of_search(settings, sought), prepared.manifest.digest)
-    with ExitStack() as stack:
-        pool = stack.enter_context(open_pool(settings.workers, "cpu"))
-        assert isinstance(pool, SitesPool)
-        runner = stack.enter_context(closing(ThreadRunner(pool.count + 1)))
-        threads = stack.enter_context(ThreadPoolExecutor(pool.count))
-        watch = stack.enter_context(step_bar("number of clusters"))
+    with run.locked(), open_pool(settings.workers, "cpu") as pool, closing(ThreadRunner(pool.count + 1)) as runner:
         engine = Engine(run, pool.call, runner, pool.count)
-        server, width = space_of(engine)
-        facts = engine.facts
-        search = search_of(facts.settings)
-        nothing = ClientSamples(torch.zeros(0, width).double(), torch.zeros(0).long(), facts.partition.clients)
-        numbers = count(1)
-
-        def ask(step: str, told: Tensors) -> list[Tensors]:
-            number = next(numbers)
-            watch(number, REQUESTS)
-            asked = (server.round + number, step, {**server.model, **told}, search.form(step, told, nothing))
-            return list(threads.map(lambda site: pool.seek_number(site, facts, *asked), facts.lineage.sites))
-
-        return *search.find(ask), BY_K_MEANS * bool(sought.method.landmarks)
-
-
-def space_of(engine: Engine) -> tuple[Server, int]:
-    """Do the rounds of a run that find the space of its method; return the state after them, and its dimensions."""
-    with engine.run.locked():
         state = engine.start()
-        method = engine.facts.method
-        assert isinstance(method, FeatureClustering)
-        while method.next_step(state.server) != "start":
+        while not state.server.finished:
+            if SEEK not in state.server.facts and len(state.server.model.get(CENTRES, ())) == 1:
+                facts = {**state.server.facts, SEEK: "halves", SMALLEST: settings.choose.min_clusters}
+                state = replace(state, server=replace(state.server, facts=facts))
             state = engine.round(state)
-        return state.server, method.space_width(state.server)
+    told = state.server.facts
+    tried = tuple(Candidate(*criteria) for criteria in told[TRIED])
+    how = BY_K_MEANS * bool(sought.method.landmarks) + LESS_OFFSETS * has_offsets(state.server.model)
+    return ClusterNumber(*choose_number(tried), tried), told[SAMPLES], how

@@ -43,6 +43,7 @@ from shoal.methods.features.components import block_count
 from shoal.methods.features.k_means_step import Iteration, NoisyIteration, longest_centre
 from shoal.methods.features.landmark_offsets import half_offset
 from shoal.methods.features.landmark_steps import LandmarkPlaces, LandmarkTies, NoisyTies
+from shoal.methods.features.number_steps import SEEK, HalfCounts, HalfStarts
 from shoal.methods.features.offsets import site_fit
 from shoal.methods.features.private_sums import clipped
 from shoal.methods.features.space import (
@@ -86,6 +87,8 @@ class FeatureClustering(CentreClustering):
             "start": self.first_step(),
             "weigh": StartCosts(self),
             "move": NoisyIteration(self) if self.private else Iteration(self),
+            "halves": HalfStarts(self),
+            "count halves": HalfCounts(self),
         }
 
     def first_step(self) -> ClusteringStep:
@@ -127,6 +130,8 @@ class FeatureClustering(CentreClustering):
 
     def next_step(self, server: Server) -> str:
         """Return what the round after a state does, from measure, project, place and tie to start and move."""
+        if SEEK in server.facts:
+            return str(server.facts[SEEK])
         if self.measures and MEAN not in server.model:
             return "measure"
         if self.settings.components and PROJECTION not in server.model:
