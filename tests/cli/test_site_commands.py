@@ -46,29 +46,23 @@ def test_a_site_without_a_policy_gets_one_that_refuses_every_run(home: Path) -> 
 
 
 def test_a_run_is_approved_after_its_settings_were_shown(run: Path) -> None:
-    rules = OwnRules(places.site())
+    told: list[str] = []
+    rules = OwnRules(places.site(), tell=told.append)
+    rules.leave(SiteCall("open", "", run=RUN), pack(SiteAnswer(f"run {RUN} {WAITS} 5f0c5f0c` there"), {}))
+    assert told == [f"run {RUN} waits for `shoal site approve 5f0c5f0c` there"]
+    assert "shoal site approve 5f0c5f0c" in said("policy")
     settings = RunFolder(run).settings()
     result = CliRunner().invoke(app, ["approve", "5f"], input="n\n")
     assert "rounds: 3" in result.output
     assert not rules.is_approved(RUN, settings)
     said("approve", "5f", "--yes")
     assert rules.is_approved(RUN, settings)
+    assert "shoal site approve" not in said("policy")
     said("forget", "5f")
     assert not run.exists()
     assert not rules.is_approved(RUN, settings)
     assert "has forgotten" in str(rules.refusal(SiteCall("open", "", "wards", RUN), settings, 100))
     said("forget", "5f", code=1)
-
-
-def test_a_run_that_waits_is_named_with_its_command_until_it_is_forgotten(run: Path) -> None:
-    told: list[str] = []
-    said("policy")
-    rules = OwnRules(places.site(), tell=told.append)
-    rules.leave(SiteCall("open", "", run=RUN), pack(SiteAnswer(f"run {RUN} {WAITS} 5f0c5f0c` there"), {}))
-    assert told == [f"run {RUN} waits for `shoal site approve 5f0c5f0c` there"]
-    assert "shoal site approve 5f0c5f0c" in said("policy")
-    said("forget", "5f")
-    assert "shoal site approve" not in said("policy")
 
 
 def test_a_pause_ends(home: Path) -> None:
