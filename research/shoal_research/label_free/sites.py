@@ -29,6 +29,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,15 @@ from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.auto import FEATURE_SPACE, LANDMARKS, LAYERS, UNEVEN_SPREAD
 from shoal.methods.clustering.client_samples import ClientSamples, Search
+from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
+from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.landmark_offsets import less_offsets
 from shoal.models.frozen import layer_widths_of
-from shoal_research.label_free.calibrate import CLIENTS, directions_of, encodings, number_of, shared_out
+from shoal_research.label_free.directions import directions_of, layers_of
 from shoal_research.label_free.tables import OFFSETS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 
@@ -60,6 +63,20 @@ OFFSET = 0.8
 MAX_SAMPLES = 600
 """Samples of a set, a seeded draw."""
 DIGITS = 4
+CLIENTS = 6
+BETA = 0.1
+
+
+def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the client of each sample, int (n,): each class goes to clients in Dirichlet(`BETA`) proportions."""
+    client = np.zeros(len(y), dtype=int)
+    for label in np.unique(y):
+        rows = rng.permutation(np.nonzero(y == label)[0])
+        ends = np.cumsum(rng.dirichlet([BETA] * CLIENTS))[:-1] * len(rows)
+        client[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
+    return client
+
+
 Dealing = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 DEALINGS: dict[str, Dealing] = {
     "even": lambda y, rng: rng.integers(0, CLIENTS, len(y)),
@@ -137,11 +154,6 @@ def lit(images: np.ndarray, site: np.ndarray, rng: np.random.Generator) -> np.nd
     return shown
 
 
-def features_of(images: np.ndarray) -> np.ndarray:
-    """Return what the frozen encoder's layers make of images, (n, d)."""
-    return encodings(images)[1]
-
-
 def evened(x: np.ndarray) -> np.ndarray:
     """Return a table's columns that vary, standardised where `method: auto` would do so."""
     x = x[:, x.std(0) > 0]
@@ -157,7 +169,7 @@ def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.nd
     y = np.unique(y, return_inverse=True)[1]
     images = x
     if kind == "images":
-        x = features_of(images)
+        x = layers_of(images)
     else:
         x = evened(np.asarray(x, dtype=float))
     for name, deal in DEALINGS.items():
@@ -167,7 +179,7 @@ def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.nd
             yield name, seed, x, y, site
             yield f"{name}, offsets", seed, moved(x, site, rng), y, site
             if kind == "images" and name == "even":
-                yield "even, light", seed, features_of(lit(images, site, rng)), y, site
+                yield "even, light", seed, layers_of(lit(images, site, rng)), y, site
 
 
 def measure() -> None:
@@ -195,6 +207,7 @@ def measure() -> None:
 def numbers() -> None:
     """Measure the number of clusters of every set of images that the file does not hold: as is, less offsets."""
     kept: dict[str, Any] = json.loads(OFFSETS.read_text())
+    by_landmarks = partial(landmark_half, LANDMARKS)
     for name, make in IMAGES.items():
         if name in kept.setdefault("numbers", {}):
             continue
@@ -205,7 +218,9 @@ def numbers() -> None:
             samples = ClientSamples(space, torch.from_numpy(site[order]), CLIENTS)
             less = less_offsets(samples, LANDMARKS, Search().min_clusters, 0)
             found["classes"] = len(np.unique(y))
-            found[case] = [number_of(part, 0, by_landmarks=True) for part in (samples, less)]
+            found[case] = [
+                find_cluster_number(part, Search(), 0, collect=by_landmarks).clusters for part in (samples, less)
+            ]
         kept["numbers"][name] = found
         OFFSETS.write_text(dumped(kept))
         print(f"numbers: {name} {found}", file=sys.stderr, flush=True)
