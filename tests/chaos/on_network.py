@@ -111,13 +111,6 @@ class Trial:
     def bits(self, run: RunFolder) -> str:
         return "yes" if run.status().weights_sha256 == self.sha256 else "NO"
 
-    def later(self, seconds: float, act: Callable[[], object]) -> None:
-        threading.Timer(seconds, act).start()
-
-    def policy(self) -> dict[str, object]:
-        policy: dict[str, object] = yaml.safe_load((self.made.home(VICTIM) / "site" / "policy.yaml").read_text())
-        return policy
-
 
 def reason(message: str) -> str:
     """Why a run stopped, without what differs from one time to the next: who noticed it, and the digest of the code."""
@@ -140,7 +133,7 @@ def site_away(trial: Trial) -> str:
 
     def act() -> None:
         trial.made.kill(VICTIM, keep=False)
-        trial.later(20, lambda: trial.made.start(VICTIM))
+        threading.Timer(20, trial.made.start, [VICTIM]).start()
 
     return trial.run(act)
 
@@ -243,9 +236,10 @@ def stays_out(trial: Trial, certificate: Path) -> str:
 
 def refusing_policy(trial: Trial) -> str:
     """a policy that refuses"""
-    before = trial.policy()
-    trial.mend = lambda: write_policy(trial.made.home(VICTIM), before)
-    return trial.run(lambda: write_policy(trial.made.home(VICTIM), {**before, "methods": []}))
+    home = trial.made.home(VICTIM)
+    before = yaml.safe_load((home / "site" / "policy.yaml").read_text())
+    trial.mend = lambda: write_policy(home, before)
+    return trial.run(lambda: write_policy(home, {**before, "methods": []}))
 
 
 def random_bytes(trial: Trial) -> str:
