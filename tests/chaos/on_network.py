@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 import yaml
@@ -113,9 +114,9 @@ class Trial:
 
 
 def reason(message: str) -> str:
-    """Why a run stopped, without what differs from one time to the next: who noticed it, and the digest of the code."""
-    last = message.splitlines()[0].split(". ")[-1]
-    return re.sub(r"^[^:]*: | [0-9a-f]{12}", "", last)[:70]
+    """Why a run stopped, without what differs from one time to the next: step, round and digest of the code."""
+    last = re.sub(r"^[^:]*: | in round \d+", "", message.splitlines()[0].split(". ")[-1])
+    return shorten(re.sub(r"[0-9a-f]{12}", "...", last), 62, placeholder=" ...")
 
 
 def finish(run: RunFolder, observers: tuple[Callable[[Event], None], ...] = ()) -> None:
