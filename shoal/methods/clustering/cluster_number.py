@@ -206,11 +206,16 @@ def kmeans_half(samples: ClientSamples, rows: Tensor, search: Search, seed: int,
     check_enough(len(local), search.max_clusters, search)
 
     def clustering(clusters: int) -> Clustering:
-        rng = Streams(seed, number // 2).numpy(f"number of clusters, {clusters}, half {number % 2}")
-        start = starting_centres(local, counts, clusters, search.starts, rng)
+        start = starts_of_half(local, counts, clusters, search, seed, number)
         return Clustering(samples, federated_kmeans(part, start, search))
 
     return clustering
+
+
+def starts_of_half(local: Tensor, counts: Tensor, clusters: int, search: Search, seed: int, number: int) -> Tensor:
+    """Return the starts (s, k, d) of K-means among local centres of all clients in one half; see `CollectHalf`."""
+    rng = Streams(seed, number // 2).numpy(f"number of clusters, {clusters}, half {number % 2}")
+    return starting_centres(local, counts, clusters, search.starts, rng)
 
 
 def detail(tried: Candidate) -> float:
