@@ -181,7 +181,8 @@ def test_landmarks_are_placed_where_clients_hold_enough(
 
 
 @pytest.mark.long
-def test_by_landmarks_kinds_are_counted_and_not_the_offsets_of_sites(home: Path, small: Make) -> None:
+@pytest.mark.parametrize("landmarks", [40, 0])
+def test_kinds_are_counted_and_not_the_offsets_of_sites(home: Path, small: Make, landmarks: int) -> None:
     x, _ = gaussian(6, 100, 10, 0)
     rng = np.random.default_rng(0)
     rows = rng.permutation(x) + 0.8 * x.std(0) * rng.normal(size=(8, 10))[np.arange(600) // 80]
@@ -189,10 +190,11 @@ def test_by_landmarks_kinds_are_counted_and_not_the_offsets_of_sites(home: Path,
     changes = {"data": {"name": "mine", "limit": None, "options": {}}, "partition": {"kind": "by_column"}, "rounds": 8}
     numbers = []
     for sites in ("estimate", "ignore"):
-        method = {"name": "fedkmeans", "landmarks": 40, "sites": sites}
+        method = {"name": "fedkmeans", "landmarks": landmarks, "sites": sites}
         settings = on_points(small, **changes, method=method, choose={"min_clusters": 3, "max_clusters": 8}, local={})
         chosen = new_run(settings).lineage().clusters_chosen
         assert chosen is not None
+        assert ("offsets of sites were taken off" in chosen.rule) == (sites == "estimate")
         numbers.append(chosen.clusters)
     assert numbers[0] == 6 != numbers[1]
 
