@@ -56,8 +56,6 @@ ENCODER_WHITENING = 0.5
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
 LESS_OFFSETS = "; offsets of sites were taken off before"
-ROWS = 512
-"""Samples in one pass of the encoder."""
 
 
 def known_number(settings: Settings) -> Choice | None:
@@ -167,7 +165,7 @@ def features_to_cluster(
     context = Context(prepared.spec, settings.largest_model, seed=seed, device=device)
     method = METHODS[settings.method.name](settings.method, context)
     assert isinstance(method, FeatureClustering)
-    draw = partial(draw_samples, DeviceData(prepared), table, seed, partial(encoded_in_parts, method))
+    draw = partial(draw_samples, DeviceData(prepared), table, seed, method.source.of)
     landmarks = method.settings.landmarks
     encoded = method.source.encoder is not None
     features = draw(some_clients(table, seed), MAX_FEATURES) if landmarks or encoded else draw()
@@ -195,12 +193,7 @@ def features_to_cluster(
 def some_clients(table: Partition, seed: int) -> Sequence[int]:
     """Return at most `MAX_CLIENTS` clients, drawn at random."""
     order = Streams(seed).numpy("clients for the method").permutation(table.clients)
-    return sorted(int(client) for client in order[:MAX_CLIENTS])
-
-
-def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
-    """Return what the method clusters, made of samples some at a time."""
-    return torch.cat([method.source.of(part).cpu() for part in x.split(ENCODED_ROWS)])
+    return sorted(order[:MAX_CLIENTS].tolist())
 
 
 def draw_samples(
@@ -216,7 +209,7 @@ def draw_samples(
     Args:
         data, table: the set and its partition.
         seed: of the draw.
-        embed: samples as `Samples.x` gives them, to vectors.
+        embed: samples as `Samples.x` gives them, `ENCODED_ROWS` at a time, to vectors.
         clients: whose samples; None: all clients'.
         limit: number of samples.
     """
@@ -230,7 +223,7 @@ def draw_samples(
         own = client_samples(data, table, client)
         rng = Streams(seed, client=client).numpy("samples for the number of clusters")
         kept = np.sort(rng.permutation(len(own))[: int(np.ceil(len(own) * share))])
-        for rows in torch.from_numpy(kept).to(data.device).split(ROWS):
+        for rows in torch.from_numpy(kept).to(data.device).split(ENCODED_ROWS):
             parts.append(embed(own.x(rows)).double().cpu())
         owners.append(torch.full((len(kept),), number))
     return ClientSamples(torch.cat(parts), torch.cat(owners), len(clients))

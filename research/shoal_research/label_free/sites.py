@@ -47,7 +47,7 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Federation
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
-from shoal.methods.features.landmark_offsets import less_offsets
+from shoal.methods.features.sampled_space import less_offsets
 from shoal.models.frozen import layer_widths_of
 from shoal_research.label_free.calibrate import CLIENTS, directions_of, encodings, number_of, shared_out
 from shoal_research.label_free.tables import OFFSETS
@@ -203,7 +203,7 @@ def numbers() -> None:
             order = np.argsort(site, kind="stable")
             space = torch.from_numpy(directions_of(x)[order])
             samples = ClientSamples(space, torch.from_numpy(site[order]), CLIENTS)
-            less = less_offsets(samples, LANDMARKS, Search().min_clusters, 0)
+            less = less_offsets(samples, Search(), 0, LANDMARKS)
             found["classes"] = len(np.unique(y))
             found[case] = [number_of(part, 0, by_landmarks=True) for part in (samples, less)]
         kept["numbers"][name] = found

@@ -104,10 +104,9 @@ def local_centres(samples: ClientSamples, search: Search, seed: int, purpose: st
             found.append((x[:0], x.new_zeros(0)))
             continue
         wanted = max(1, min(search.max_clusters, len(x) // SAMPLES_PER_CENTRE))
-        clustering = kmeans(x.numpy(), wanted, Streams(seed, client=client).numpy(purpose), starts=1)
-        sizes = torch.bincount(torch.from_numpy(clustering.cluster), minlength=wanted).double()
+        centres, sizes = kmeans(x.numpy(), wanted, Streams(seed, client=client).numpy(purpose), starts=1).counted()
         large = sizes >= search.least_points
-        found.append((torch.from_numpy(clustering.centres).double()[large], sizes[large]))
+        found.append((centres[large], sizes[large]))
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.methods.features.offsets import enough_samples, race
+from shoal.methods.features.offsets import RaceEnd, enough_samples, race
 
 SHARE = 0.5
 """A site takes so much of the distance of its mean."""
@@ -27,8 +27,8 @@ more than this moves no clusters (research/docs/representations.md)."""
 
 def offsets_if_sites_differ(
     sent: Sequence[tuple[Tensor, Tensor]], clusters: int, rng: np.random.Generator
-) -> tuple[Tensor, Tensor] | None:
-    """Return the federation's mean (k,), from which sites find their offsets, and these (m, k); None of sites alike.
+) -> RaceEnd | None:
+    """Return the federation's mean, from which sites find their offsets, and these; None of sites that are alike.
 
     Args:
         sent: by each of m clients, its local centres (l, k), and the samples behind each, (l,).
@@ -36,12 +36,10 @@ def offsets_if_sites_differ(
         rng: draws the starts of K-means.
     """
     end = race([centres for centres, _ in sent], sent, clusters, rng)
-    if end is None or end.share > MOST_COST:
+    if end.share > MOST_COST:
         return None
-    mean = end.mean
-    return mean, torch.stack(
-        [half_offset(n @ x / n.sum().clamp_min(1), mean, float(n.sum()), clusters) for x, n in sent]
-    )
+    offsets = [half_offset(n @ x / n.sum().clamp_min(1), end.mean, float(n.sum()), clusters) for x, n in sent]
+    return end._replace(offsets=torch.stack(offsets))
 
 
 def half_offset(site_mean: Tensor, mean: Tensor, samples: float, clusters: int) -> Tensor:

@@ -12,7 +12,7 @@ Symbols in shapes: n samples of a site, k dimensions, c clusters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -121,7 +121,10 @@ def best_beginning(costs: Tensor) -> int:
 
 
 class RaceEnd(NamedTuple):
-    """The cheapest beginning: its share of the cost without offsets, the federation's mean (k,), the offsets (m, k)."""
+    """The cheapest beginning: its share of the cost without offsets, the federation's mean (k,), the offsets (m, k).
+
+    The share is 1 where local centres are too few, or sites too small to tell offsets.
+    """
 
     share: float
     mean: Tensor
@@ -130,7 +133,7 @@ class RaceEnd(NamedTuple):
 
 def race(
     vectors: Sequence[Tensor], sent: Sequence[tuple[Tensor, Tensor]], clusters: int, rng: np.random.Generator
-) -> RaceEnd | None:
+) -> RaceEnd:
     """Return how K-means ends from each beginning, among vectors that are in one place.
 
     Args:
@@ -138,15 +141,11 @@ def race(
         sent: as of `beginnings`, local centres of each site, (l, k), and how many samples are behind them, (l,).
         clusters: c.
         rng: draws the starts.
-
-    Returns:
-        The end; None where local centres are too few, or sites too small to tell offsets.
     """
     mean, begun = beginnings(sent, clusters)
     if len(begun) == 1 or len(begun[0][1]) < clusters:
-        return None
-    costs = []
-    offsets = []
+        return RaceEnd(1.0, mean, torch.zeros(len(vectors), len(mean)))
+    ends = []
     for share, moved in begun:
         centres = torch.from_numpy(kmeans(moved.cpu().numpy(), clusters, rng, starts=STARTS).centres).double()
         for _ in range(ITERATIONS):
@@ -154,25 +153,7 @@ def race(
             less = torch.cat([z - fit.offset for z, fit in zip(vectors, fits, strict=True)])
             sums = cluster_sums(less, centres[None])
             centres = moved_centres(centres[None], sums.sums, sums.counts)[0]
-        costs.append(float(torch.stack([fit.cost for fit in fits]).sum()))
-        offsets.append(torch.stack([fit.offset for fit in fits]))
+        ends.append(SiteFit(*map(torch.stack, zip(*fits, strict=True))))
+    costs = [float(end.cost.sum()) for end in ends]
     best = int(np.argmin(costs))
-    return RaceEnd((costs[best] + TINY) / (costs[0] + TINY), mean, offsets[best])
-
-
-def offsets_beside_clusters(
-    vectors: Sequence[Tensor], sent: Sequence[tuple[Tensor, Tensor]], numbers: Iterable[int], rng: np.random.Generator
-) -> Tensor | None:
-    """Return the offsets (m, k) of sites where the number of clusters is not known; None where sites are alike.
-
-    Much the same are found beside any number near it. Those count that lower the cost most.
-
-    Args:
-        vectors, sent, rng: see `race`.
-        numbers: of clusters, to try.
-    """
-    ends = [race(vectors, sent, clusters, rng) for clusters in numbers]
-    best = min((end for end in ends if end is not None), key=lambda end: end.share, default=None)
-    if best is None or best.share > MOST_COST:
-        return None
-    return best.offsets
+    return RaceEnd((costs[best] + TINY) / (costs[0] + TINY), mean, ends[best].offset)

@@ -25,7 +25,7 @@ from shoal.methods.features.components import (
 )
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.landmark_offsets import offsets_if_sites_differ
-from shoal.methods.features.offsets import offsets_beside_clusters
+from shoal.methods.features.offsets import MOST_COST, RaceEnd, race
 from shoal.methods.features.space import column_moments, projected
 
 MAX_COLUMNS = 100
@@ -89,11 +89,13 @@ def less_offsets(samples: ClientSamples, search: Search, seed: int, landmarks: i
     wide = replace(search, max_clusters=landmarks or search.max_clusters)
     sent = local_centres(samples, wide, seed, purpose)
     if landmarks:
-        found = offsets_if_sites_differ(sent, search.min_clusters, rng)
-        offsets = found and found[1]
+        found: RaceEnd | None = offsets_if_sites_differ(sent, search.min_clusters, rng)
     else:
         vectors = [samples.samples_of(client) for client in range(samples.clients)]
-        offsets = offsets_beside_clusters(vectors, sent, range(search.min_clusters, search.max_clusters + 1), rng)
-    if offsets is None:
+        numbers = range(search.min_clusters, search.max_clusters + 1)
+        found = min((race(vectors, sent, clusters, rng) for clusters in numbers), key=lambda end: end.share)
+        if found.share > MOST_COST:
+            return samples
+    if found is None:
         return samples
-    return samples._replace(x=samples.x - offsets[samples.client])
+    return samples._replace(x=samples.x - found.offsets[samples.client])
