@@ -110,6 +110,23 @@ def offsets_table(figures: Mapping[str, Any]) -> str:
     return markdown_table(["ACC, ignored and estimated", *cases], body)
 
 
+def table_numbers(figures: Mapping[str, Any]) -> str:
+    """Return how often offsets of sites of tables were taken off, and how far the number is off before and after."""
+    sets = figures["sites"]["table numbers"]
+    body = []
+    for case in [case for case in next(iter(sets.values())) if case != "classes"]:
+        taken = [(one["classes"], *one[case]) for one in sets.values() if one[case]]
+        row = [case, count_of([bool(one[case]) for one in sets.values()]), "", "", "", ""]
+        if taken:
+            classes, before, after = np.array(taken).T
+            exact = [count_of(number == classes) for number in (before, after)]
+            factors = [np.exp(np.abs(np.log(number / classes)).mean()) for number in (before, after)]
+            row[2:] = [*exact, *(f"{factor:.2f}" for factor in factors)]
+        body.append(row)
+    head = ["taken off on", "number of classes, as is", "less offsets", "off by a factor of, as is", "less offsets"]
+    return markdown_table(["tables, six sites", *head], body)
+
+
 def tuning_figures() -> dict[str, Any]:
     """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
     found: dict[str, Any] = json.loads(FILE.read_text())
@@ -167,6 +184,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "verdicts": verdicts_table,
         "sets": sets_table,
         "offsets": offsets_table,
+        "table numbers": table_numbers,
     },
 }
 """The tables of each page, by their names."""
