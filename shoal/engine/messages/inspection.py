@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -173,27 +174,44 @@ class Inspected:
 class RoundInspection:
     """The answers of a round, inspected on their way into the aggregation: each is read once, a few at a time.
 
-    Threads read and inspect large answers ahead of the aggregation. Only the median of all changes shows which of them
-    are too large. If an answer is refused for that, the aggregation must be repeated without it.
+    Threads read and inspect large answers ahead of the aggregation, while other clients train. Only the median of all
+    changes shows which of them are too large. If an answer is refused for that, the aggregation must be repeated
+    without it.
 
     Args:
         facts: of the run.
         server: the state before the round.
-        done: the clients' work, in order of their ids; `settle` removes the refused.
         plan: of the sum of messages; None: each is inspected as it is.
 
     Attributes:
+        done: the clients' work, in order of their ids; `settle` removes the refused.
         refused: the failures of the clients whose answers are refused.
     """
 
     facts: RunFacts
     server: Server
-    done: list[FinishedWork]
     plan: SumPlan | None = None
+    done: list[FinishedWork] = field(default_factory=list)
     refused: dict[int, Failed] = field(default_factory=dict)
     _inspected: set[int] = field(default_factory=set)
     _changes: dict[int, Change] = field(default_factory=dict)
     _compared: bool = False
+    _early: dict[int, tuple[FinishedWork, Future[Inspected]]] = field(default_factory=dict)
+    _threads: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "early-inspection"))
+
+    def begin(self, work: FinishedWork) -> None:
+        """Read and inspect an answer while other clients train, if it is large and fits into memory beside others."""
+        waiting = sum(earlier.bytes_up for earlier, _ in self._early.values())
+        if work.bytes_up >= MIN_THREAD_BYTES and waiting + work.bytes_up <= MAX_READ_AHEAD_BYTES:
+            self._early[work.client] = work, self._threads.submit(self.inspect, work)
+
+    def inspected(self, work: FinishedWork) -> Inspected:
+        """Return an answer after inspection, which may have begun; errors as of `inspect`."""
+        if work.client in self._early:
+            begun, inspected = self._early.pop(work.client)
+            if begun == work:  # else the client was trained again
+                return inspected.result()
+        return self.inspect(work)
 
     def updates(self) -> Iterator[Update]:
         """Yield the updates that are not refused when they are read; `settle` may still refuse some.
@@ -202,7 +220,7 @@ class RoundInspection:
             StoreError: a stored answer is missing or damaged.
         """
         left = [work for work in self.done if work.client not in self.refused]
-        for work, inspected in zip(left, in_order(self.inspect, left, self.threads), strict=True):
+        for work, inspected in zip(left, in_order(self.inspected, left, self.threads), strict=True):
             self._inspected.add(work.client)
             if inspected.change is not None:
                 self._changes[work.client] = inspected.change

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from shoal.engine.messages.fixed_point import sum_of_parts
 from shoal.engine.messages.inspection import RoundInspection, check_state
-from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
@@ -42,7 +41,7 @@ class Aggregation:
     runner: Runner
 
     def aggregate(
-        self, before: RoundState, outcomes: RoundOutcomes, needed: int, plan: SumPlan | None
+        self, before: RoundState, outcomes: RoundOutcomes, needed: int, inspection: RoundInspection
     ) -> RoundState | None:
         """Make the next state from the work of the clients that are done; a client whose message is refused is not.
 
@@ -50,7 +49,7 @@ class Aggregation:
             before: the state before the round.
             outcomes: of the round.
             needed: number of clients that must be accepted.
-            plan: of the sum of messages, to which every client must be accepted.
+            inspection: of the clients' answers; to a sum every client must be accepted.
 
         Returns:
             The state, whose checkpoint is open; None if too few clients are accepted.
@@ -59,19 +58,20 @@ class Aggregation:
             StoreError: a stored answer was damaged; when the run is resumed its client is trained again.
             RunError: the method's state has another round or is not finite.
         """
-        if plan is not None:
-            needed = len(plan.clients)
+        if inspection.plan is not None:
+            needed = len(inspection.plan.clients)
         if len(outcomes.done) < needed:
             return None
         name = f"round {before.round + 1}, aggregate"
-        return self.runner.submit("aggregate", name, lambda: self.next_state(before, outcomes, needed, plan)).result()
+        return self.runner.submit(
+            "aggregate", name, lambda: self.next_state(before, outcomes, needed, inspection)
+        ).result()
 
     def next_state(
-        self, before: RoundState, outcomes: RoundOutcomes, needed: int, plan: SumPlan | None
+        self, before: RoundState, outcomes: RoundOutcomes, needed: int, inspection: RoundInspection
     ) -> RoundState | None:
         """Do the work of `aggregate`."""
-        done = [outcomes.done[client] for client in sorted(outcomes.done)]
-        inspection = RoundInspection(self.facts, before.server, done, plan)
+        inspection.done = [outcomes.done[client] for client in sorted(outcomes.done)]
         if inspection.size > REUSE_MEMORY_BYTES:
             keep_freed_memory()
         with one_thread():

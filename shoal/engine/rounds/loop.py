@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.engine.messages.inspection import RoundInspection
 from shoal.engine.messages.wire import Call, SumPlan
 from shoal.engine.rounds.aggregation import Aggregation
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
@@ -114,10 +115,11 @@ class Engine:
         while clients:
             # 2. Train them on the workers, in cohorts. A client that fails is tried again.
             plan = self.sums.plan(round, clients)
-            self.training.train(before, clients, outcomes, plan)
+            inspection = RoundInspection(self.facts, before.server, plan)
+            self.training.train(before, clients, outcomes, inspection)
             trained = time.perf_counter()
             # 3. Aggregate their updates into the next state. A client whose message is refused is left out.
-            after = self.aggregation.aggregate(before, outcomes, needed, plan)
+            after = self.aggregation.aggregate(before, outcomes, needed, inspection)
             # If refusals leave too few clients, draw others in their place. A sum starts again without lost clients.
             clients = []
             if after is None:

@@ -14,6 +14,7 @@ from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
 from shoal.engine.messages.fixed_point import ATTEMPT
+from shoal.engine.messages.inspection import RoundInspection
 from shoal.engine.messages.wire import Answer, Call, Failed, SumPlan, Train, Trained
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
@@ -63,7 +64,7 @@ class Training:
     ask: Callable[[list[int]], None]
 
     def train(
-        self, before: RoundState, clients: list[int], outcomes: RoundOutcomes, plan: SumPlan | None = None
+        self, before: RoundState, clients: list[int], outcomes: RoundOutcomes, inspection: RoundInspection
     ) -> None:
         """Train clients in the round after a state; retrain those that fail, up to `participation.retries` times.
 
@@ -71,12 +72,13 @@ class Training:
             before: the state.
             clients: their ids.
             outcomes: of the round; gets the outcome of each client.
-            plan: of the sum of messages.
+            inspection: of their answers, which begins while others train.
 
         Raises:
             RoundFailed: a worker could not open the run.
         """
         round = before.round + 1
+        plan = inspection.plan
         outcomes.asked += [client for client in clients if client not in outcomes.asked]
         for client in clients:
             stored = finished_work(self.facts.run, round, client)
@@ -90,7 +92,7 @@ class Training:
         while groups := self.left(groups, outcomes, tries):
             self.account(before, clients_of(groups))
             done_before = len(outcomes.done)
-            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries, plan)
+            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries, inspection)
             idle_passes += 1
             if len(outcomes.done) > done_before:
                 idle_passes = 0
@@ -127,7 +129,7 @@ class Training:
         groups: list[Group],
         outcomes: RoundOutcomes,
         tries: Counter[int],
-        plan: SumPlan | None,
+        inspection: RoundInspection,
     ) -> set[int]:
         """Train groups once, and record the outcome of each client.
 
@@ -136,12 +138,13 @@ class Training:
         """
         round = before.round + 1
         no_turn = set(clients_of(groups))
-        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries), plan):
+        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries), inspection.plan):
             no_turn.discard(client)
             if isinstance(result, Failed):
                 self.fail(round, client, result, outcomes, tries)
             else:
                 outcomes.finish(client, result)
+                inspection.begin(result)
                 self.tell("client_finished", round=round, client=client, seconds=result.seconds)
         return no_turn
 

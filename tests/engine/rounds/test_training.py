@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import FailureCause
+from shoal.engine.messages import inspection
 from shoal.engine.messages.wire import Answer, Failed, Request, Train
 from shoal.engine.rounds import training
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
@@ -177,3 +179,30 @@ def test_short_clients_share_cohorts_and_long_ones_do_not() -> None:
     assert len(even_cohorts(dict.fromkeys(range(20), 1.0), 2, measured=True)) == 10
     assert len(even_cohorts(dict.fromkeys(range(20), 60.0), 2, measured=True)) == 16
     assert even_cohorts({0: 1.0, 1: 0.6, 2: 0.5}, 2, measured=True) == [[1, 2], [0]]
+
+
+def test_large_answers_are_read_once_and_before_the_last_client_is_done(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = straight(small(**FEDAVG, rounds=1))
+    read: list[int] = []
+    load = inspection.load_update
+    worker = Worker()
+
+    def told(run: Any, round: int, done: FinishedWork) -> Any:
+        read.append(done.client)
+        return load(run, round, done)
+
+    def call(request: Request) -> Answer:
+        if isinstance(request, Train) and request.clients[-1].client == 3:
+            deadline = time.monotonic() + 60
+            while len(read) < 3 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert sorted(read) == [0, 1, 2]
+        return worker.handle(request)
+
+    monkeypatch.setattr(inspection, "MIN_THREAD_BYTES", 1)
+    monkeypatch.setattr(inspection, "load_update", told)
+    monkeypatch.setattr(training, "even_cohorts", lambda expected, slots, measured: [[client] for client in expected])
+    assert numbers(straight(small(**FEDAVG, rounds=1), call)) == numbers(whole)
+    assert sorted(read) == [0, 1, 2, 3]
