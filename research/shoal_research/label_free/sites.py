@@ -76,7 +76,6 @@ CASES_OF_NUMBERS = {
     "even": ("even", 0.0),
     "Dirichlet(0.1)": ("dirichlet", 0.0),
     "even, offsets of 0.8 deviations": ("even", OFFSET),
-    "even, offsets of 3.2 deviations": ("even", 4 * OFFSET),
 }
 
 
