@@ -51,7 +51,7 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     assert [each.clusters for each in told.curve] == [2, 3, 4, 5, 6]
     first = run.events()[0]
     assert first.kind == "clusters_chosen"
-    assert "3 clusters, of 2 to 6: the most detail that halves" in first.message
+    assert "3 clusters, of 2 to 6: the most detail on which halves" in first.message
     assert run.figures / "cluster-number.png" in draw_figures(run)
     lines = {str(line.get_label()): line.get_xydata() for line in number_figure(told).axes[0].get_lines()}
     (decides,) = [points for label, points in lines.items() if label.startswith("what decides")]
@@ -106,7 +106,7 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
     from shoal.flows.execute import complete
 
     complete(new_run(on_points(small)), err)
-    assert "3 clusters, of 2 to 6: the most detail that halves" in capsys.readouterr().err
+    assert "3 clusters, of 2 to 6: the most detail on which halves" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -225,7 +225,7 @@ def choose_number(tried: Sequence[Candidate]) -> tuple[int, str]:
     agreement = f"adjusted Rand index {best.stability:.3f}"
     if stablest.clusters != best.clusters:
         agreement += f", of {stablest.clusters} clusters {stablest.stability:.3f}"
-    rule = f"the most detail that halves of the clients' samples agree on ({agreement})"
+    rule = f"the most detail on which halves of the clients' samples agree ({agreement})"
     if loudest.clusters != best.clusters:
         rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
     return best.clusters, rule
