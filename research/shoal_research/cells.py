@@ -19,7 +19,7 @@ class Cell:
     Attributes:
         row, column: its place in the table.
         seed: of the run.
-        settings: of the run, or for the function that simulates the study.
+        settings: of the run.
     """
 
     row: Row
@@ -45,7 +45,7 @@ def cells(
 
     Args:
         study: the study.
-        scale: one of its scales, which may skip a row, run it in some columns only, or change its settings.
+        scale: one of its scales, which may leave a row out, run it in some columns only, or change its settings.
         seeds: runs of each cell; by default those that the scale names.
         rows, columns: keys or captions of the ones to run; by default all.
 
@@ -65,7 +65,10 @@ def cells(
             settings = merge(study.settings, chosen.settings, row.settings, column.settings, changes)
             of_row = study.seeds_at(scale, row.key)
             for seed in range(of_row.start, of_row.start + (seeds or len(of_row))):
-                planned.append(Cell(row, column, seed, settings))
+                drawn = settings
+                if study.drawn:
+                    drawn = merge(settings, {"data": {"options": {"seed": seed}}})
+                planned.append(Cell(row, column, seed, drawn))
     if not planned:
         raise StudyError(
             f"study {study.name!r} runs none of these cells at scale {scale!r}: name other rows or columns"

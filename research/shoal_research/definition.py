@@ -60,20 +60,14 @@ class RowAtScale(Part):
     """The changes that a scale makes to one row.
 
     Attributes:
-        skip: this scale does not run the row (in the file also the word `skip` in place of the changes).
         seeds: runs of each cell of the row; by default those of the scale.
-        columns: keys of the columns that the row is run in; by default all.
+        columns: keys of the columns that the row is run in; by default all, and with none the scale leaves it out.
         settings: that replace those of row and column.
     """
 
-    skip: bool = False
     seeds: int | None = Field(None, ge=1)
     columns: tuple[str, ...] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
-
-
-def _read_skip(value: Any) -> Any:
-    return {"skip": True} if value == "skip" else value
 
 
 class Scale(Part):
@@ -93,7 +87,7 @@ class Scale(Part):
     first_seed: int = Field(0, ge=0)
     settings: dict[str, Any] = Field(default_factory=dict)
     columns: dict[str, Column] | None = None
-    rows: dict[str, Annotated[RowAtScale, BeforeValidator(_read_skip)]] = Field(default_factory=dict)
+    rows: dict[str, RowAtScale] = Field(default_factory=dict)
 
 
 class Quantity(NamedTuple):
@@ -193,7 +187,9 @@ class Study(Part):
         curve: the metric that is drawn over rounds.
         settings, rows, columns, scales: what is run.
         derive: functions that derive further numbers and figures from all runs at once.
-        simulate: a function that computes a cell without a federated run.
+        drawn: whether the set is a synthetic one, which is drawn with the seed of each run.
+        code_at: the commit whose code computes the cells, for a study that is over: they are no federated runs, and
+            here they are kept alone.
         add_data: a function that adds data sets to the store by their names, those that are not there.
         paper_values: the paper's numbers by keys of row and column and by metric.
         page: page of results that shows the study; by default that of its system.
@@ -216,7 +212,8 @@ class Study(Part):
     columns: dict[str, Column] = Field(min_length=1)
     scales: dict[str, Scale] = Field(min_length=1)
     derive: tuple[str, ...] = ()
-    simulate: str | None = None
+    drawn: bool = False
+    code_at: str | None = None
     add_data: str | None = None
     paper_values: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
     page: str
@@ -239,7 +236,7 @@ class Study(Part):
         """Return whether a scale runs a cell."""
         changes = self.row_at(scale, row)
         listed = changes.columns is None or column in changes.columns
-        return row in self.rows and not changes.skip and listed and column in self.columns_at(scale)
+        return row in self.rows and listed and column in self.columns_at(scale)
 
     def seeds_at(self, scale: str, row: str) -> range:
         """Return the seeds of each cell of a row at a scale."""
@@ -258,6 +255,13 @@ class Study(Part):
             if claim.decidable in ("any", scale)
             and all(self.runs_at(scale, quantity.row, quantity.column) for quantity in claim.quantities())
         ]
+
+    def command(self, scale: str) -> str:
+        """Return the command that measures the study at a scale."""
+        before = ""
+        if self.code_at:
+            before = f"git checkout {self.code_at}; "
+        return f"{before}shoal study {self.name} --scale {scale}"
 
     def published(self, row: str, column: str, metric: str) -> float | None:
         """Return the paper's number by keys of row and column; None where it prints none."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-LINE = {"marker": "."}
 
-
-def draw_band(
-    axes: Axes, table: pd.DataFrame, x: str, y: str, label: str, line: Mapping[str, Any] = LINE
-) -> pd.DataFrame:
+def draw_band(axes: Axes, table: pd.DataFrame, x: str, y: str, label: str, **line: Any) -> None:
     """Draw the mean over seeds as a line, and the range over seeds as a band.
 
     Args:
@@ -21,15 +17,11 @@ def draw_band(
         table: a row for each seed and place on the horizontal axis; rows without a value are left out.
         x, y: columns of the two axes.
         label: in the legend.
-        line: how the line is drawn.
-
-    Returns:
-        Columns mean, min and max, by x.
+        line: how the line is drawn, as of `Axes.plot`.
     """
     curve = table[[x, y]].dropna().groupby(x)[y].agg(["mean", "min", "max"])
     (drawn,) = axes.plot(curve.index, curve["mean"], label=label, **line)
     axes.fill_between(curve.index, curve["min"], curve["max"], alpha=0.12, color=drawn.get_color())
-    return curve
 
 
 def rounds_of(tables: Sequence[pd.DataFrame], metric: str) -> pd.DataFrame:

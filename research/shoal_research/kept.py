@@ -52,7 +52,7 @@ class MeasuredCell:
         commit: that measured it.
         metrics: by name, in the unit of the study.
         words: on the run, such as the method that was chosen for it; written by earlier code alone.
-        run: its name in the home that measured it; empty for a simulated or a kept cell.
+        run: its name in the home that measured it; empty for a kept cell.
     """
 
     row: str

@@ -108,7 +108,10 @@ def study_parts(study: Study, claims: Sequence[JudgedClaim]) -> Iterator[str]:
             if (path := image_file(study.name, scale, name)).is_file():
                 yield f"![{caption}](../images/{path.name})"
         file = f"../../shoal_research/results/{study.name}-{scale}.json"
-        yield f"`shoal study {study.name} --scale {scale}`: {cells.measured[-1].date}; [every seed]({file})."
+        measured = cells.measured[-1].date
+        if study.code_at:
+            measured += " at " + ", ".join(one.commit for one in cells.measured)
+        yield f"`{study.command(scale)}`: {measured}; [every seed]({file})."
 
 
 def values_table(study: Study, scale: str, table: Table) -> str:
@@ -220,7 +223,7 @@ def not_run_parts(claims: Sequence[JudgedClaim]) -> Iterator[str]:
     waiting: dict[str, list[str]] = {}
     for one in claims:
         if one.verdict is Verdict.NOT_RUN:
-            waiting.setdefault(f"shoal study {one.study.name} --scale {one.scale}", []).append(one.claim.claim)
+            waiting.setdefault(one.study.command(one.scale), []).append(one.claim.claim)
     if waiting:
         yield "## Not run"
         yield "\n".join(f"- `{command}`: {'; '.join(waits)}." for command, waits in waiting.items())

@@ -10,10 +10,9 @@ import itertools
 import math
 import multiprocessing
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,11 @@ import pandas as pd
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.lineage import current_environment
-from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import find_like, new_run, runs_like
 from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
-from shoal.sweeps.sweep import RunFailed, open_sweep, without_registration
+from shoal.sweeps.sweep import RunFailed, Watch, open_sweep, without_registration
 from shoal_research.cells import Cell, cells
 from shoal_research.claims import JudgedClaim, judge
 from shoal_research.definition import Study, StudyError, function, load_study, studies_of
@@ -45,16 +43,13 @@ from shoal_research.kept import (
     study_folder,
     write_cells,
 )
-from shoal_research.simulation import simulate_all
 from shoal_research.table import Derive, Group, Table
 
 NOT_DECISIVE = ("tracking", "workers", "checkpoint")
 """Settings of where a run is executed and logged, which change no number."""
-Watch = Callable[[str, RunFolder | None], Observer | None]
-"""Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
 
 
-def print_label(label: str, run: RunFolder | None) -> None:
+def print_label(label: str, run: RunFolder) -> None:
     """Print what is measured, where nobody watches; standard output may be for JSON alone."""
     print(label, file=sys.stderr, flush=True)
 
@@ -99,8 +94,8 @@ def run_study(
         processes: that do runs side by side.
 
     Raises:
-        StudyError: the study, its scale, a row or a column is unknown; the study's file is wrong; or nothing was
-            measured that could be gathered.
+        StudyError: the study, its scale, a row or a column is unknown; the study's file is wrong; an earlier commit
+            has the code of missing cells; or nothing was measured that could be gathered.
     """
     study = load_study(name)
     overrides = overrides or {}
@@ -109,26 +104,25 @@ def run_study(
     here, known = measured_before(name, scale, overrides)
     commit = commit_of(current_environment().shoal.git)
     missing = [] if gather else [cell for cell in planned if is_missing(cell, known, commit, again=again)]
+    if study.code_at:
+        planned = []
+        if missing:
+            raise StudyError(
+                f"study {name!r} is over: its cells are kept, and others need earlier code: {study.command(scale)}"
+            )
     folder = study_folder(name, scale)
     folder.mkdir(parents=True, exist_ok=True)
-
-    def save(new: MeasuredCells) -> None:
-        if not changes_numbers(overrides):
-            write_cells(folder / CELLS, here.with_cells(new))
-
     if missing and study.add_data:
         function(study, study.add_data)(data_of(missing, overrides))
-    failed: list[str] = []
-    if study.simulate:
-        new = simulate(study, known, missing, overrides, watch, save)
-    else:
-        failed = execute(missing, overrides, watch, again=again, processes=processes)
-        new = gathered(study, scale, planned, overrides)
+    failed = execute(missing, overrides, watch, again=again, processes=processes)
+    new = gathered(study, scale, planned, overrides)
     everything = known.with_cells(new)
     if not everything.cells:
-        command = f"shoal study {name} --scale {scale}"
-        raise StudyError("; ".join(failed) or f"no cell of study {name!r} at scale {scale!r} was measured: {command}")
-    save(new)
+        raise StudyError(
+            "; ".join(failed) or f"no cell of study {name!r} at scale {scale!r} was measured: {study.command(scale)}"
+        )
+    if not changes_numbers(overrides):
+        write_cells(folder / CELLS, here.with_cells(new))
     return StudyResult(study, scale, everything.table(), judged(study, scale, everything), failed, folder)
 
 
@@ -160,46 +154,6 @@ def judged(study: Study, scale: str, cells: MeasuredCells) -> list[JudgedClaim]:
         return cells.table() if at == scale else {}
 
     return [one for one in judge(studies_of(study.page), table) if (one.study.name, one.scale) == (study.name, scale)]
-
-
-def simulate(
-    study: Study,
-    known: MeasuredCells,
-    missing: Sequence[Cell],
-    overrides: dict[str, Any],
-    watch: Watch,
-    save: Callable[[MeasuredCells], None],
-) -> MeasuredCells:
-    """Compute the missing cells of a simulated study, and draw its figures.
-
-    Args:
-        study, known, missing: the study, its measured cells, and those to compute.
-        overrides: settings that replace those of every cell.
-        watch: called with the label of each computed cell.
-        save: called with the cells so far, so that an interrupted study goes on.
-    """
-    folder = study_folder(study.name, known.scale)
-    here = measurement(current_environment(), day(time.time()))
-    new = MeasuredCells(study.name, known.scale)
-    decisive = {key: value for key, value in overrides.items() if key not in NOT_DECISIVE}
-    wanted = [replace(cell, settings=merge(cell.settings, decisive)) for cell in missing]
-    for number, (cell, metrics) in enumerate(simulate_all(study, wanted, folder), 1):
-        watch(f"[{number}/{len(missing)}] {cell.label}", None)
-        one = MeasuredCell(*cell.place, here.commit, in_unit(study, metrics))
-        new = new.with_cells(MeasuredCells(study.name, known.scale, (here,), (one,)))
-        save(new)
-    derive(study, groups_of(study, known.with_cells(new)), folder)
-    return new
-
-
-def groups_of(study: Study, cells: MeasuredCells) -> list[Group]:
-    """Return the newest measured cells by row and column, without runs."""
-    columns = study.columns_at(cells.scale)
-    places: dict[tuple[str, str], dict[int, Mapping[str, float]]] = {}
-    for (row, column, seed), cell in cells.newest().items():
-        if row in study.rows and column in columns and seed is not None:
-            places.setdefault((row, column), {})[seed] = cell.metrics
-    return [Group(study.rows[row], columns[column], by_seed) for (row, column), by_seed in places.items()]
 
 
 def in_unit(study: Study, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -289,24 +243,19 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
         run = find_like(settings_of(cell, overrides))
         if run is not None and run.is_finished():
             places.setdefault((cell.row.key, cell.column.key), {})[cell.seed] = run
-    groups = [
-        Group(
-            study.rows[row],
-            study.columns_at(scale)[column],
-            {seed: run_numbers(study, run) for seed, run in runs.items()},
-            runs,
-        )
-        for (row, column), runs in places.items()
-    ]
+    groups = [Group(study.rows[row], study.columns_at(scale)[column], runs) for (row, column), runs in places.items()]
     table = derive(study, groups, folder)
     draw_curves(study, groups, folder)
     new = MeasuredCells(study.name, scale)
     for group in groups:
-        derived = {place[2]: values for place, values in table.items() if place[:2] == group.keys}
         for seed, run in group.runs.items():
             made = measurement(run.lineage().environment, day(run.status().updated or 0.0))
-            further = {metric: values[seed] for metric, values in derived.items() if seed in values}
-            one = MeasuredCell(*group.keys, seed, made.commit, {**group.metrics[seed], **further}, run=run.name)
+            further = {
+                metric: values[seed]
+                for (row, column, metric), values in table.items()
+                if (row, column) == group.keys and seed in values
+            }
+            one = MeasuredCell(*group.keys, seed, made.commit, {**run_numbers(study, run), **further}, run=run.name)
             new = new.with_cells(MeasuredCells(study.name, scale, (made,), (one,)))
     return new
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -26,14 +26,12 @@ class Group:
 
     Attributes:
         row, column: the place in the table.
-        metrics: by name, of each seed that was measured.
-        runs: the finished run of each seed; empty for a simulated study.
+        runs: the finished run of each seed.
     """
 
     row: Row
     column: Column
-    metrics: Mapping[int, Mapping[str, float]]
-    runs: Mapping[int, RunFolder] = field(default_factory=dict)
+    runs: Mapping[int, RunFolder]
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -76,10 +74,14 @@ def with_role(groups: Sequence[Group], role: Role) -> list[Group]:
     return [group for group in groups if group.row.role == role]
 
 
-def references(groups: Sequence[Group]) -> dict[tuple[str, int], RunFolder]:
-    """Return the runs of rows with role `reference`, which others are compared with, by key of column and seed."""
+def references(groups: Sequence[Group]) -> dict[str, RunFolder]:
+    """Return by the name of each run that of the row with role `reference` which has its column and seed."""
     return {
-        (group.column.key, seed): run for group in with_role(groups, "reference") for seed, run in group.runs.items()
+        run.name: reference.runs[seed]
+        for reference in with_role(groups, "reference")
+        for group in groups
+        for seed, run in group.runs.items()
+        if group.column == reference.column and seed in reference.runs
     }
 
 

@@ -26,7 +26,7 @@ STUDY = load_study("cfcl-negatives")
 
 def group(key: str, *runs: Any) -> Group:
     """Runs as the group of a row of the study `cfcl-negatives`."""
-    return Group(STUDY.rows[key], STUDY.columns["labels_2"], {}, dict(enumerate(runs)))
+    return Group(STUDY.rows[key], STUDY.columns["labels_2"], dict(enumerate(runs)))
 
 
 def of_first_seed(table: Table) -> dict[tuple[str, str], float]:

@@ -210,7 +210,7 @@ def test_intervals_are_those_of_the_paired_t_test() -> None:
     [
         ({"claim": {"left": 1, "right": 2}}, "claim 'a is above b': no scale runs all of its cells"),
         ({"claim": {"left": [["a", "x", "acc"], ["e", "x", "acc"]]}}, "no scale runs all of its cells"),
-        ({"scales": {"cpu": {"about": "", "rows": {"a": "skip"}}}}, "no scale runs all of its cells"),
+        ({"scales": {"cpu": {"about": "", "rows": {"a": {"columns": []}}}}}, "no scale runs all of its cells"),
         ({"claim": {"decidable": "gpu"}}, "claims.0.decidable"),
         ({"in_regime": [{"control": "it works", "left": ["a", "x", "acc"]}]}, "control 'it works': has one side"),
         ({"in_regime": [{"control": "it works", "rows": ["e"]}]}, "there is no row 'e'"),

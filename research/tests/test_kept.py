@@ -26,12 +26,10 @@ from shoal_research.kept import (
     study_folder,
     write_cells,
 )
-from shoal_research.label_free.calibrate import FILE as TUNING
-from shoal_research.label_free.tables import OFFSETS as SITES
+from shoal_research.label_free.tables import GROUPS, OFFSETS, TUNING
 from shoal_research.server_reads.noise import FILE as NOISE
 
 BY_SITE = RESULTS / "label_free_by_site.json"
-GROUPS = RESULTS / "label_free_groups.json"
 POOL = RESULTS / "neighbour-pool-cpu.json"
 CONTROL = RESULTS / "cfcl_control.json"
 """Kept of measurements that are over."""
@@ -63,7 +61,7 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
     assert len(load_kept("neighbour-pool", "cpu").cells) > 100, "of a study that is over"
-    others = {TUNING, BY_SITE, GROUPS, SITES, POOL, CONTROL, SERVER_READS, NOISE}
+    others = {TUNING, BY_SITE, GROUPS, OFFSETS, POOL, CONTROL, SERVER_READS, NOISE}
     assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]

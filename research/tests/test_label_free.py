@@ -9,7 +9,6 @@ import pytest
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.no_groups import gain_over_no_groups
-from shoal_research.label_free.calibrate import size_of, table_record
 from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.groups import judged
 from shoal_research.label_free.tables import (
@@ -37,16 +36,6 @@ def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
     assert reaches.count(False) <= 2
     sets = [*kept["images"].values(), *kept["tables"].values()]
     assert sum(figures["ratio"] >= 8 for figures in sets) >= 10
-
-
-def test_a_set_is_measured_as_the_rules_need_it() -> None:
-    rng = np.random.default_rng(0)
-    y = np.repeat([0, 1, 2], 40)
-    x = np.column_stack([20.0 * np.eye(3)[y] + rng.normal(size=(120, 3)), 1e4 * rng.normal(size=120), np.ones(120)])
-    assert size_of(y) == {"samples": 120, "classes": 3, "ratio": 1.0}
-    record = table_record(x, y)
-    assert record["spread"] > 100
-    assert record["spaces"]["standardised"]["acc"] > 0.95 > 0.6 > record["spaces"]["raw"]["acc"]
 
 
 def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:

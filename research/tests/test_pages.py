@@ -106,4 +106,4 @@ def test_every_study_that_is_kept_has_a_part_on_its_page() -> None:
     for kept in map(load_study, study_names()):
         page = (ROOT / "research" / "docs" / "results" / f"{kept.page}.md").read_text()
         if any((RESULTS / f"{kept.name}-{scale}.json").exists() for scale in kept.scales):
-            assert f"`shoal study {kept.name} --scale" in page
+            assert f"shoal study {kept.name} --scale" in page

@@ -27,7 +27,7 @@ STUDY = load_study("ssd-soft-hard")
 
 def group(row: Row, *runs: Any) -> Group:
     """Runs as a group of the study's only column."""
-    return Group(row, STUDY.columns["silo"], {}, dict(enumerate(runs)))
+    return Group(row, STUDY.columns["silo"], dict(enumerate(runs)))
 
 
 def full(cell: Cell) -> dict[str, Any]:

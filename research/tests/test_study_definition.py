@@ -32,9 +32,9 @@ def test_a_study_plans_valid_settings_at_every_scale_and_names_functions_and_a_p
     study = load_study(name)
     for scale in study.scales:
         planned = cells(study, scale, 1)
-        if not study.simulate:
+        if not study.code_at:
             make_settings(planned[0].settings)
-    for path in (*study.derive, *filter(None, (study.simulate, study.add_data))):
+    for path in (*study.derive, *filter(None, [study.add_data])):
         assert callable(function(study, path))
     assert study.page in PAGES
     claims = [claim.claim for claim in study.claims]
@@ -45,7 +45,9 @@ def test_a_row_can_be_skipped_or_run_in_some_columns_only() -> None:
     study = toy(
         rows={key: {"caption": key.upper(), "settings": {"method": key}} for key in ("a", "b", "c")},
         columns={"one": {"caption": "One"}, "two": {"caption": "Two", "settings": {"rounds": 2}}},
-        scales={"cpu": {"about": "", "rows": {"a": "skip", "b": {"columns": ["two"], "settings": {"rounds": 3}}}}},
+        scales={
+            "cpu": {"about": "", "rows": {"a": {"columns": []}, "b": {"columns": ["two"], "settings": {"rounds": 3}}}}
+        },
     )
     planned = cells(study, "cpu", 1)
     assert [(c.row.key, c.column.key) for c in planned] == [("c", "one"), ("b", "two"), ("c", "two")]

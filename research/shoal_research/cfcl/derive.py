@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     for group in groups:
         table = pd.concat([curve(run) for run in group.runs.values()])
-        draw_band(over_steps, table, "step", "probe", group.row.caption)
+        draw_band(over_steps, table, "step", "probe", group.row.caption, marker=".")
         mean = table.groupby("step")[["probe", "delay"]].mean()
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
@@ -46,24 +47,20 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     save(figure, folder / "convergence.png")
     goals = {
-        (group.column.key, negatives_of(group.first_run)): np.mean(
-            [metric_of(run, "probe") for run in group.runs.values()]
-        )
-        for group in with_role(groups, "reference")
+        run.name: np.mean([metric_of(other, "probe") for other in reference.runs.values()])
+        for reference in with_role(groups, "reference")
+        for group in groups
+        for run in group.runs.values()
+        if group.column == reference.column and negatives_of(run) == negatives_of(reference.first_run)
     }
-    columns = {run.name: group.column.key for group in groups for run in group.runs.values()}
 
-    def reached(axis: str) -> Callable[[RunFolder], float | None]:
-        def first(run: RunFolder) -> float | None:
-            goal = goals.get((columns[run.name], negatives_of(run)))
-            table = curve(run)
-            if goal is None or table.empty:
-                return None
-            return float(pd.concat([table[table["probe"] >= goal], table.tail(1)])[axis].iloc[0])
+    def reached(run: RunFolder, axis: str) -> float | None:
+        table = curve(run)
+        if run.name not in goals or table.empty:
+            return None
+        return float(pd.concat([table[table["probe"] >= goals[run.name]], table.tail(1)])[axis].iloc[0])
 
-        return first
-
-    times = {"steps_to_uniform": reached("step"), "delay_to_uniform": reached("delay")}
+    times = {"steps_to_uniform": partial(reached, axis="step"), "delay_to_uniform": partial(reached, axis="delay")}
     return mean_probe(study, groups, folder) | each_run(groups, times)
 
 
@@ -94,7 +91,7 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> T
     axes = figure.subplots()
     for group in groups:
         table = pd.concat([from_first_pull(run) for run in group.runs.values()])
-        draw_band(axes, table, "step", "label_variance", group.row.caption, {})
+        draw_band(axes, table, "step", "label_variance", group.row.caption)
     label_panel(axes, "local steps", "variance of label counts across devices")
     save(figure, folder / "label-variance.png")
     return each_run(groups, {"label_variance_mean": lambda run: float(from_first_pull(run)["label_variance"].mean())})

@@ -16,22 +16,21 @@ from shoal_research.table import Group, Table, each_run, last, metric_of, refere
 
 GAPS = {"gap": "weight updates", "gap_gradients": "gradients"}
 """Metrics of the separation gap, and what it is computed from."""
+NORMS = {"mean_norm/0": "norm of the mean update", "max_norm/0": "largest client norm"}
 
 
 def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 5: the final separation gap over points per client, of weight updates and of gradients."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    rows = {group.row.key: group.row.caption for group in groups}
+    gaps = pd.DataFrame(
+        {"row": group.row.caption, "points": group.column.value, **{gap: metric_of(run, gap) for gap in GAPS}}
+        for group in groups
+        for run in group.runs.values()
+    )
     for axes, (metric, title) in zip(panels, GAPS.items(), strict=True):
-        for key, caption in rows.items():
-            points = [
-                {"points": group.column.value, metric: metric_of(run, metric)}
-                for group in groups
-                for run in group.runs.values()
-                if group.row.key == key
-            ]
-            draw_band(axes, pd.DataFrame(points), "points", metric, caption, {"marker": "o", "markersize": 4})
+        for caption, of_row in gaps.groupby("row", sort=False):
+            draw_band(axes, of_row, "points", metric, str(caption), marker="o", markersize=4)
         axes.axhline(0, color="grey", linewidth=0.8)
         axes.set(title=title, xlabel="points per client", xscale="log")
         axes.grid(alpha=0.3)
@@ -52,7 +51,7 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Tabl
         tables = [run.table("rounds") for run in group.runs.values()]
         for (metric, title), style in zip(GAPS.items(), ("-", "--"), strict=True):
             label = f"{group.row.caption}, {title}"
-            draw_band(axes, rounds_of(tables, metric), "round", metric, label, {"linestyle": style})
+            draw_band(axes, rounds_of(tables, metric), "round", metric, label, linestyle=style)
     axes.axhline(0, color="grey", linewidth=0.8)
     label_panel(axes, "communication round", "separation gap")
     save(figure, folder / "gap-over-rounds.png")
@@ -72,10 +71,9 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Ta
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, group in zip(panels, shown, strict=True):
-        table = pd.concat([run.table("rounds") for run in group.runs.values()]).groupby("round").mean(numeric_only=True)
-        table = table.dropna(subset=["mean_norm/0"])  # rounds that were not evaluated would leave no line
-        axes.plot(table.index, table["mean_norm/0"], label="norm of the mean update")
-        axes.plot(table.index, table["max_norm/0"], label="largest client norm")
+        tables = [run.table("rounds") for run in group.runs.values()]
+        for metric, label in NORMS.items():
+            draw_band(axes, rounds_of(tables, metric), "round", metric, label)
         label_panel(axes, "communication round", "", title=group.row.caption)
     panels[0].set_ylabel("L2 norm over all weights")
     save(figure, folder / "norms.png")
@@ -125,15 +123,14 @@ def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return by which share CFL's final perplexity is below that of one model for all, and whether training rested."""
     shown = with_role(groups, "method")
     clusters_over_rounds(shown, "perplexity", folder)
-    table = each_run(shown, {"rested": has_rested})
     fedavg = references(groups)
-    for group in shown:
-        for seed, run in group.runs.items():
-            if (group.column.key, seed) in fedavg:
-                of_one = metric_of(fedavg[group.column.key, seed], "perplexity")
-                values = table.setdefault(group.place("less_than_fedavg"), {})
-                values[seed] = 1 - metric_of(run, "perplexity") / of_one
-    return table
+
+    def less(run: RunFolder) -> float | None:
+        if run.name not in fedavg:
+            return None
+        return 1 - metric_of(run, "perplexity") / metric_of(fedavg[run.name], "perplexity")
+
+    return each_run(shown, {"rested": has_rested, "less_than_fedavg": less})
 
 
 def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> None:
@@ -142,9 +139,9 @@ def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> 
         rounds = group.first_run.table("rounds")
         figure = Figure(figsize=(7, 4), layout="constrained")
         axes = figure.subplots()
-        for name in [str(column) for column in rounds if str(column).startswith(f"{metric}/")]:
-            points = rounds[["round", name]].dropna()
-            axes.plot(points["round"], points[name], marker=".", label=f"cluster {name.split('/')[1]}")
+        for name, values in rounds.set_index("round").filter(regex=f"^{metric}/").items():
+            points = values.dropna()
+            axes.plot(points.index, points, marker=".", label=f"cluster {str(name).split('/')[1]}")
         counts = rounds[["round", "clusters"]].dropna()
         for round in counts["round"][counts["clusters"].diff() > 0]:
             axes.axvline(round, color="grey", linestyle=":", linewidth=1)

@@ -15,7 +15,7 @@ from shoal_research.commands.options import Scale, claim_json, claim_line
 app = typer.Typer(add_completion=False)
 
 
-@app.command(epilog="Example: shoal claims --keep cfl-toy-paths --write")
+@app.command(epilog="Example: shoal claims --keep cfl-gap-rounds --write")
 def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="studies; by default all")] = None,
     kept: Annotated[

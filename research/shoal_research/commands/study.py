@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-def typed(values: dict[str, Any]) -> dict[str, Any]:
+def typed(value: Any) -> Any:
     """Return nested text with the types that YAML gives it, as in the file of a study."""
-    return {key: typed(value) if isinstance(value, dict) else yaml_value(value) for key, value in values.items()}
-
-
-def yaml_value(value: Any) -> Any:
-    """Return a text as YAML reads it."""
-    return yaml.safe_load(value) if isinstance(value, str) else value
+    if isinstance(value, dict):
+        return {key: typed(each) for key, each in value.items()}
+    if isinstance(value, str):
+        return yaml.safe_load(value)
+    return value
 
 
 @app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
@@ -71,7 +70,7 @@ def study(
         return
     with progress(err) as observe:
 
-        def watch(label: str, run: RunFolder | None) -> Observer:
+        def watch(label: str, run: RunFolder) -> Observer:
             err.print(label, highlight=False)
             return observe
 

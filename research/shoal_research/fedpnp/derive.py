@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.engine.store.run_folder import RunFolder
 from shoal_research.definition import Study
-from shoal_research.table import Group, Table, metric_of, references
+from shoal_research.table import Group, Table, each_run, metric_of, references
 
 
 def rounds_to_reference(study: Study, groups: Sequence[Group], folder: Path) -> Table:
@@ -14,13 +15,13 @@ def rounds_to_reference(study: Study, groups: Sequence[Group], folder: Path) -> 
 
     The reference has the same column and seed. For a run that never gets there it is one round more than it has.
     """
-    goals = {key: metric_of(run, "acc") for key, run in references(groups).items()}
-    table: Table = {}
-    for group in groups:
-        for seed, run in group.runs.items():
-            if (group.column.key, seed) in goals:
-                curve = run.table("rounds")[["round", "acc"]].dropna()
-                reached = curve["round"][curve["acc"] >= goals[group.column.key, seed]]
-                rounds = min([*reached, curve["round"].max() + 1])
-                table.setdefault(group.place("rounds_to_reference"), {})[seed] = float(rounds)
-    return table
+    others = references(groups)
+
+    def rounds(run: RunFolder) -> float | None:
+        if run.name not in others:
+            return None
+        curve = run.table("rounds")[["round", "acc"]].dropna()
+        reached = curve["round"][curve["acc"] >= metric_of(others[run.name], "acc")]
+        return float(min([*reached, curve["round"].max() + 1]))
+
+    return each_run(groups, {"rounds_to_reference": rounds})

@@ -1,10 +1,10 @@
-"""Which space to cluster in, and when by landmarks, without labels: measured on sets with labels.
+"""What clusters without labels are worth: the verdict (`groups`) and offsets of sites (`sites`) on sets with labels.
 
-`python -m shoal_research.label_free` measures on the tuning sets and writes `shoal_research/results/label_free.json`,
-from which docs/which_method.md and docs/number-of-clusters.md have tables. The rules of `shoal.methods.auto` were
-chosen on these sets.
+`python -m shoal_research.label_free` writes the tables of docs/which_method.md, docs/number-of-clusters.md and
+research/docs/representations.md from the kept figures.
 
-What else docs/representations.md tells is kept as figures; the code that measured it lies at commit a5dd0900: scores
-that rank clusterings (`label_free.json`), the verdict on noise and on the sets (`label_free_groups.json`), its words at
-single sites (`label_free_by_site.json`), and light, stain, counts and windows.
+The rules of `shoal.methods.auto` were chosen on the tuning sets: `label_free.json` has the spaces, landmarks and
+numbers of clusters that they are judged by. At commit ba6372e4 this command measures them. Commit a5dd0900 has the code
+of what else research/docs/representations.md tells: scores that rank clusterings, the verdict's words at single sites
+(`label_free_by_site.json`), and light, stain, counts and windows.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import colorsys
 import math
+from collections.abc import Callable
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -17,16 +18,16 @@ FINE = 4
 Set = tuple[np.ndarray, np.ndarray]
 
 
-def classes_of(rng: np.random.Generator, count: int, classes: int, ratio: float) -> np.ndarray:
-    """Return the class of each sample, int (count,)."""
-    shares = ratio ** -np.linspace(0, 1, classes)
-    return rng.choice(classes, count, p=shares / shares.sum())
-
-
 def labels_of(seed: int, count: int, classes: int, ratio: float) -> tuple[np.random.Generator, np.ndarray]:
     """Return a set's random numbers, and with the first of them the class of each image, int (count,)."""
     rng = np.random.default_rng(seed)
-    return rng, classes_of(rng, count, classes, ratio)
+    shares = ratio ** -np.linspace(0, 1, classes)
+    return rng, rng.choice(classes, count, p=shares / shares.sum())
+
+
+def drawn(y: np.ndarray, draw: Callable[[int], np.ndarray]) -> Set:
+    """Return an image of each class of y (n,), and the classes."""
+    return np.stack([draw(label) for label in y]), y
 
 
 def two_colours(rng: np.random.Generator) -> list[tuple[int, ...]]:
@@ -43,22 +44,23 @@ def strokes(seed: int, count: int = 500, classes: int = 5, side: int = 28, ratio
     """Draw glyphs: each class is one random line with corners, which samples shift and bend."""
     rng, y = labels_of(seed, count, classes, ratio)
     glyphs = [rng.uniform(5, side - 5, (int(rng.integers(3, 6)), 2)) for _ in range(classes)]
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         points = glyphs[label] + rng.normal(0, 0.5 * shift, glyphs[label].shape) + rng.normal(0, 0.6 * shift, (1, 2))
         image = Image.new("L", (FINE * side, FINE * side))
         width = int(rng.integers(6, 14))
         ImageDraw.Draw(image).line((FINE * points).ravel().tolist(), fill=255, width=width, joint="curve")
-        images.append(np.array(reduced(image, side)))
-    return np.stack(images), y
+        return np.array(reduced(image, side))
+
+    return drawn(y, image_of)
 
 
 def shapes(seed: int, count: int = 500, side: int = 32, ratio: float = 1, *, colour: bool = False) -> Set:
     """Draw a disc, triangle, square or star, of any size, place and turn."""
     rng, y = labels_of(seed, count, 4, ratio)
     mode = ("L", "RGB")[colour]
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         back, front = two_colours(rng) if colour else [(0, 0, 0), (int(rng.integers(150, 256)),) * 3]
         image = Image.new("RGB", (FINE * side, FINE * side), back)
         radius = rng.uniform(0.18, 0.35) * FINE * side
@@ -68,33 +70,36 @@ def shapes(seed: int, count: int = 500, side: int = 32, ratio: float = 1, *, col
         reach = radius * np.where((label == 3) & (number % 2 == 1), 0.4, 1)
         corners = centre + np.stack([reach * np.cos(turn), reach * np.sin(turn)], 1)
         ImageDraw.Draw(image).polygon(corners.ravel().tolist(), fill=front)
-        images.append(np.array(reduced(image, side).convert(mode)))
-    return np.stack(images), y
+        return np.array(reduced(image, side).convert(mode))
+
+    return drawn(y, image_of)
 
 
 def colours(seed: int, count: int = 400, side: int = 24, ratio: float = 1) -> Set:
     """Draw noise whose hue is the class."""
     rng, y = labels_of(seed, count, 4, ratio)
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         hue = (label / 4 + rng.normal(0, 0.035)) % 1
         colour = 255 * np.array(colorsys.hsv_to_rgb(hue, rng.uniform(0.45, 0.9), rng.uniform(0.35, 0.95)))
         patches = np.kron(rng.normal(0, 25, (6, 6)), np.ones((side // 6, side // 6)))[..., None]
-        images.append(as_image(colour + patches + rng.normal(0, 12, (side, side, 3))))
-    return np.stack(images), y
+        return as_image(colour + patches + rng.normal(0, 12, (side, side, 3)))
+
+    return drawn(y, image_of)
 
 
 def gratings(seed: int, count: int = 400, side: int = 32, classes: int = 4, ratio: float = 1) -> Set:
     """Draw waves of any frequency and phase in noise; their direction is the class."""
     rng, y = labels_of(seed, count, classes, ratio)
     rows, columns = np.mgrid[:side, :side]
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         angle = label * math.pi / classes + rng.normal(0, 0.12)
         phase = rng.uniform(0.5, 1.1) * (rows * math.cos(angle) + columns * math.sin(angle)) + rng.uniform(0, 6.28)
         wave = 128 + rng.uniform(50, 110) * np.sin(phase)
-        images.append(as_image(wave + rng.normal(0, 40, (side, side))))
-    return np.stack(images), y
+        return as_image(wave + rng.normal(0, 40, (side, side)))
+
+    return drawn(y, image_of)
 
 
 def places(seed: int, count: int = 400, side: int = 20, classes: int = 5, ratio: float = 1) -> Set:
@@ -102,20 +107,21 @@ def places(seed: int, count: int = 400, side: int = 20, classes: int = 5, ratio:
     rng, y = labels_of(seed, count, classes, ratio)
     rows, columns = np.mgrid[:side, :side]
     centres = rng.uniform(3, side - 3, (classes, 2))
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         row, column = centres[label] + rng.normal(0, 1.2, 2)
         width = rng.uniform(1.5, 3)
         spot = 200 * np.exp(-((rows - row) ** 2 + (columns - column) ** 2) / (2 * width**2))
-        images.append(as_image(spot + rng.normal(20, 20, (side, side))))
-    return np.stack(images), y
+        return as_image(spot + rng.normal(20, 20, (side, side)))
+
+    return drawn(y, image_of)
 
 
 def blobs(seed: int, count: int = 400, side: int = 48, ratio: float = 1) -> Set:
     """Draw few large discs, many small ones, flat ones, or noise, in random colours."""
     rng, y = labels_of(seed, count, 4, ratio)
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         back, front = two_colours(rng)
         image = Image.new("RGB", (2 * side, 2 * side), back)
         draw = ImageDraw.Draw(image)
@@ -127,8 +133,9 @@ def blobs(seed: int, count: int = 400, side: int = 48, ratio: float = 1) -> Set:
         pixels = np.array(reduced(image, side)).astype(float)
         if label == 3:
             pixels += rng.normal(0, 30, pixels.shape)
-        images.append(as_image(pixels))
-    return np.stack(images), y
+        return as_image(pixels)
+
+    return drawn(y, image_of)
 
 
 def textures(seed: int, count: int = 400, side: int = 36) -> Set:
@@ -136,21 +143,22 @@ def textures(seed: int, count: int = 400, side: int = 36) -> Set:
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 4, count)
     rows, columns = np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side), indexing="ij")
-    images = []
-    for label in y:
+
+    def image_of(label: int) -> np.ndarray:
         high, wide = [(0.05, 0.05), (0.12, 0.12), (0.03, 0.15), (0.25, 0.25)][label]
         pass_band = np.exp(-((rows / high) ** 2) / 2 - (columns / wide) ** 2 / 2)
         field = np.fft.ifft2(np.fft.fft2(rng.normal(0, 1, (side, side))) * pass_band).real
         field = (field - field.mean()) / field.std()
-        images.append(as_image(128 + rng.uniform(25, 50) * field + rng.normal(0, 25)))
-    return np.stack(images), y
+        return as_image(128 + rng.uniform(25, 50) * field + rng.normal(0, 25))
+
+    return drawn(y, image_of)
 
 
 def patterns(seed: int, count: int = 370, side: int = 40) -> Set:
     """Draw stripes, rings, checks or discs in random colours."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 4, count)
-    return np.stack([_pattern(rng, label, side) for label in y]), y
+    return drawn(y, lambda label: _pattern(rng, label, side))
 
 
 def _pattern(rng: np.random.Generator, label: int, side: int) -> np.ndarray:

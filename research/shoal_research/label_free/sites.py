@@ -30,6 +30,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,10 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Federation
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
+from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.sampled_space import less_offsets
 from shoal.models.frozen import layer_widths_of
-from shoal_research.label_free.calibrate import CLIENTS, directions_of, encodings, number_of, shared_out
+from shoal_research.label_free.directions import directions_of, layers_of
 from shoal_research.label_free.tables import OFFSETS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 
@@ -65,6 +67,20 @@ MAX_SAMPLES = 600
 DIGITS = 4
 LARGEST = (15, 10, 6)
 """Numbers of clusters up to which a table is searched, the first for which clients find centres enough."""
+CLIENTS = 6
+BETA = 0.1
+
+
+def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the client of each sample, int (n,): each class goes to clients in Dirichlet(`BETA`) proportions."""
+    client = np.zeros(len(y), dtype=int)
+    for label in np.unique(y):
+        rows = rng.permutation(np.nonzero(y == label)[0])
+        ends = np.cumsum(rng.dirichlet([BETA] * CLIENTS))[:-1] * len(rows)
+        client[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
+    return client
+
+
 Dealing = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 DEALINGS: dict[str, Dealing] = {
     "even": lambda y, rng: rng.integers(0, CLIENTS, len(y)),
@@ -149,11 +165,6 @@ def lit(images: np.ndarray, site: np.ndarray, rng: np.random.Generator) -> np.nd
     return shown
 
 
-def features_of(images: np.ndarray) -> np.ndarray:
-    """Return what the frozen encoder's layers make of images, (n, d)."""
-    return encodings(images)[1]
-
-
 def evened(x: np.ndarray) -> np.ndarray:
     """Return a table's columns that vary, standardised where `method: auto` would do so."""
     x = x[:, x.std(0) > 0]
@@ -174,7 +185,7 @@ def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.nd
     x, y = some_of(make)
     images = x
     if kind == "images":
-        x = features_of(images)
+        x = layers_of(images)
     else:
         x = evened(np.asarray(x, dtype=float))
     for name, deal in DEALINGS.items():
@@ -184,7 +195,7 @@ def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.nd
             yield name, seed, x, y, site
             yield f"{name}, offsets", seed, moved(x, site, rng), y, site
             if kind == "images" and name == "even":
-                yield "even, light", seed, features_of(lit(images, site, rng)), y, site
+                yield "even, light", seed, layers_of(lit(images, site, rng)), y, site
 
 
 def measure() -> None:
@@ -212,6 +223,7 @@ def measure() -> None:
 def numbers() -> None:
     """Measure the number of clusters of every set of images that the file does not hold: as is, less offsets."""
     kept: dict[str, Any] = json.loads(OFFSETS.read_text())
+    by_landmarks = partial(landmark_half, LANDMARKS)
     for name, make in IMAGES.items():
         if name in kept.setdefault("numbers", {}):
             continue
@@ -220,7 +232,9 @@ def numbers() -> None:
             samples = at_sites(directions_of(x), site)
             less = less_offsets(samples, Search(), 0, LANDMARKS)
             found["classes"] = len(np.unique(y))
-            found[case] = [number_of(part, 0, by_landmarks=True) for part in (samples, less)]
+            found[case] = [
+                find_cluster_number(part, Search(), 0, collect=by_landmarks).clusters for part in (samples, less)
+            ]
         kept["numbers"][name] = found
         OFFSETS.write_text(dumped(kept))
         print(f"numbers: {name} {found}", file=sys.stderr, flush=True)

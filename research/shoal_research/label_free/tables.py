@@ -11,21 +11,24 @@ import numpy as np
 
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
-from shoal_research.label_free.calibrate import FILE
+from shoal_research.definition import HOME
+from shoal_research.kept import RESULTS
 from shoal_research.words import between, markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
 SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
 """The names of spaces among the figures, by the encoder that images are clustered by."""
-ROOT = FILE.parents[3]
-"""The product's pages."""
+ROOT = HOME.parents[1]
+"""Above the pages."""
+TUNING = RESULTS / "label_free.json"
+GROUPS = RESULTS / "label_free_groups.json"
+OFFSETS = RESULTS / "label_free_sites.json"
+"""Figures of the tuning sets: spaces and numbers, verdicts, and offsets of sites."""
 NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
 """The spaces of the null baselines."""
 TOLERANCE = 0.02
 """A rule may be so far below its best null baseline."""
-GROUPS = FILE.with_name("label_free_groups.json")
-OFFSETS = FILE.with_name("label_free_sites.json")
 ENOUGH = 0.95
 """Share of the ACC without effects of sites that is to be kept with them."""
 ONE_BY_ONE = ("sets", "unseen")
@@ -129,7 +132,7 @@ def table_numbers(figures: Mapping[str, Any]) -> str:
 
 def tuning_figures() -> dict[str, Any]:
     """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
-    found: dict[str, Any] = json.loads(FILE.read_text())
+    found: dict[str, Any] = json.loads(TUNING.read_text())
     return {**found, "groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
 
 

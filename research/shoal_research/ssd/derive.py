@@ -38,15 +38,17 @@ PROBED_ON: dict[str, tuple[str, int | None]] = {"fashion-mnist": ("mnist", 10_00
 
 def figures(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw uniformity against alignment, a figure a column and one mark a run: up and to the left is better."""
-    for column in {group.column.key for group in groups}:
+    points = pd.DataFrame(
+        {"column": group.column.key, "row": group.row.caption, **run_result(run).metrics}
+        for group in groups
+        for run in group.runs.values()
+    )
+    points = points.reindex(columns=["column", "row", "alignment", "uniformity"]).dropna()
+    for column, of_column in points.groupby("column"):
         figure = Figure(figsize=(6, 4.5), layout="constrained")
         axes = figure.subplots()
-        for group in groups:
-            if group.column.key == column:
-                metrics = pd.DataFrame([run_result(run).metrics for run in group.runs.values()])
-                points = metrics.reindex(columns=["alignment", "uniformity"]).dropna()
-                if len(points):
-                    axes.scatter(points["alignment"], points["uniformity"], label=group.row.caption, alpha=0.8)
+        for caption, of_row in of_column.groupby("row", sort=False):
+            axes.scatter(of_row["alignment"], of_row["uniformity"], label=caption, alpha=0.8)
         xlabel = "alignment: mean squared distance of two views (lower is better)"
         label_panel(axes, xlabel, "uniformity (higher is better)")
         figure.savefig(folder / f"uniformity-alignment-{column}.png", dpi=120)
@@ -72,9 +74,7 @@ def finetuned(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     def accuracy(
         opened: OpenedRun, method: SelfSupervised, checkpoint: Checkpoint, evaluation: Evaluation, share: float
     ) -> float:
-        network = method.network()
-        load(network, network_tensors(checkpoint.judged.model))
-        return finetune_accuracy(network.encoder, evaluation, share)
+        return finetune_accuracy(judged_network(method, checkpoint).encoder, evaluation, share)
 
     return each_state(groups, SelfSupervised, {f"finetune_{n}": partial(accuracy, share=n / 100) for n in (1, 10)})
 
@@ -114,12 +114,11 @@ def of_server(opened: OpenedRun, method: SSD, checkpoint: Checkpoint, evaluation
     return uniformity(torch.cat([network(part).z for part in x.split(512)]))
 
 
-def judged_network(method: SSD, checkpoint: Checkpoint) -> torch.nn.Module:
+def judged_network(method: SelfSupervised, checkpoint: Checkpoint) -> Any:
     """Return the network that a run is judged by, in eval mode."""
-    network: torch.nn.Module = method.network()
-    load(network, checkpoint.judged.model)
-    network.eval()
-    return network
+    network = method.network()
+    load(network, network_tensors(checkpoint.judged.model))
+    return network.eval()
 
 
 def transfer(study: Study, groups: Sequence[Group], folder: Path) -> Table:

@@ -19,20 +19,12 @@ class RotNet(nn.Module):
     def __init__(self, shape: tuple[int, ...], width: int = 32) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(shape[0], width, 5, padding=2, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
+            *convolution(shape[0], width, 5),
             nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(2 * width),
-            nn.ReLU(inplace=True),
+            *convolution(width, 2 * width, 3),
             nn.MaxPool2d(2),
-            nn.Conv2d(2 * width, 4 * width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(4 * width),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(4 * width, self.features, 3, padding=1, bias=False),
-            nn.BatchNorm2d(self.features),
-            nn.ReLU(inplace=True),
+            *convolution(2 * width, 4 * width, 3),
+            *convolution(4 * width, self.features, 3),
         )
         self.classifier = nn.Linear(self.features, 4)
 
@@ -45,3 +37,9 @@ class RotNet(nn.Module):
         """Return logits (n, 4) of the rotations by 0, 90, 180 and 270 degrees."""
         result: Tensor = self.classifier(self.embed(x))
         return result
+
+
+def convolution(channels: int, filters: int, side: int) -> tuple[nn.Module, ...]:
+    """Return a convolution that keeps the image's size, with BatchNorm and ReLU."""
+    layer = nn.Conv2d(channels, filters, side, padding=side // 2, bias=False)
+    return layer, nn.BatchNorm2d(filters), nn.ReLU(inplace=True)

@@ -31,11 +31,11 @@ PREFIX = "unseen-"
 
 
 @dataclass(frozen=True)
-class DrawnSet:
-    """A set with labels that are chosen first, and samples that are drawn for them.
+class UnseenSet:
+    """A set that is drawn, or a part of one that exists.
 
     Attributes:
-        make: (labels, random numbers) to samples.
+        make: (labels, random numbers) to samples: drawn ones for the labels, or as many that have labels of their own.
         classes: number of classes.
         samples: how many.
         sites: how many hold them.
@@ -49,32 +49,17 @@ class DrawnSet:
     ratio: float = 1.0
 
 
-@dataclass(frozen=True)
-class TakenSet:
-    """A part of a set that exists, with its own classes.
-
-    Attributes:
-        take: (number of samples, random numbers) to samples.
-        classes, samples, sites: how many.
-    """
-
-    take: Callable[[int, np.random.Generator], Samples]
-    classes: int
-    samples: int
-    sites: int
-
-
-SETS: dict[str, DrawnSet | TakenSet] = {
-    "shapes": DrawnSet(partial(draw_each, shapes.shape, shapes.CLASSES), 6, samples=600, sites=6),
-    "textures": DrawnSet(partial(draw_each, textures.texture, textures.CLASSES), 7, samples=560, sites=5),
-    "letters": DrawnSet(partial(draw_each, letters.letter, letters.CLASSES), 10, samples=700, sites=6, ratio=12),
-    "waves": DrawnSet(waves.make, 5, samples=500, sites=5),
-    "mixed_scales": DrawnSet(mixed_scales.make, 6, samples=600, sites=6, ratio=15),
-    "directions": DrawnSet(directions.make, 8, samples=800, sites=8),
-    "scenes": DrawnSet(partial(draw_each, scenes.scene, scenes.CLASSES), 5, samples=450, sites=5, ratio=10),
-    "fashion": TakenSet(fashion.take, 10, samples=1000, sites=8),
-    "wine": TakenSet(wine.take, 3, samples=178, sites=4),
-    "displays": DrawnSet(partial(draw_each, displays.display, displays.CLASSES), 10, samples=600, sites=6, ratio=12),
+SETS: dict[str, UnseenSet] = {
+    "shapes": UnseenSet(partial(draw_each, shapes.shape, shapes.CLASSES), 6, samples=600, sites=6),
+    "textures": UnseenSet(partial(draw_each, textures.texture, textures.CLASSES), 7, samples=560, sites=5),
+    "letters": UnseenSet(partial(draw_each, letters.letter, letters.CLASSES), 10, samples=700, sites=6, ratio=12),
+    "waves": UnseenSet(waves.make, 5, samples=500, sites=5),
+    "mixed_scales": UnseenSet(mixed_scales.make, 6, samples=600, sites=6, ratio=15),
+    "directions": UnseenSet(directions.make, 8, samples=800, sites=8),
+    "scenes": UnseenSet(partial(draw_each, scenes.scene, scenes.CLASSES), 5, samples=450, sites=5, ratio=10),
+    "fashion": UnseenSet(fashion.take, 10, samples=1000, sites=8),
+    "wine": UnseenSet(wine.take, 3, samples=178, sites=4),
+    "displays": UnseenSet(partial(draw_each, displays.display, displays.CLASSES), 10, samples=600, sites=6, ratio=12),
 }
 """The sets by the key of their row."""
 
@@ -95,10 +80,6 @@ def samples_of(key: str, seed: int, samples: int | None = None) -> tuple[Samples
     about = SETS[key]
     wanted = samples or about.samples
     streams = Streams(seed)
-    draws = streams.numpy(f"unseen {key} samples")
-    if isinstance(about, DrawnSet):
-        label = labels_of_sizes(wanted, about.classes, about.ratio, streams.numpy(f"unseen {key} labels"))
-        drawn = about.make(label, draws)
-    else:
-        drawn = about.take(wanted, draws)
+    label = labels_of_sizes(wanted, about.classes, about.ratio, streams.numpy(f"unseen {key} labels"))
+    drawn = about.make(label, streams.numpy(f"unseen {key} samples"))
     return drawn, deal_to_sites(drawn.label, about.sites, streams.numpy(f"unseen {key} sites"))

@@ -26,8 +26,8 @@ from shoal.methods.ssd.ssd import SSD, SSDSettings
 from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import Projected, ProjectionNet
-from shoal_research.ssd.decorrelation import decorrelation_term
-from shoal_research.ssd.gradients import gradient_share
+from shoal_research.variants.decorrelation import decorrelation_term
+from shoal_research.variants.gradients import gradient_share
 
 
 @dataclass(frozen=True)

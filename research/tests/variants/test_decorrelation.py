@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal_research.ssd.decorrelation import decorrelation, decorrelation_term
+from shoal_research.variants.decorrelation import decorrelation, decorrelation_term
 
 
 def features(n: int, d: int) -> torch.Tensor:

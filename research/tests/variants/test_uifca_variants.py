@@ -1,4 +1,4 @@
-"""Variants of UIFCA: folds do as they say, and the batched computation of table 1 is that of the method."""
+"""Variants of UIFCA: folds and held-out points do as they say."""
 
 from dataclasses import replace
 
@@ -7,20 +7,8 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Federation
-from shoal_research.uifca.simulate import run_batched
 from shoal_research.variants.uifca_held_out import keep_best
-from tests.methods.uifca.test_uifca import CLIENTS, POINTS, D, client, method, play, score
-
-
-def test_the_batched_computation_equals_the_loop(blobs):
-    uifca = method(blobs, lr=1e-3, cluster_rounds=3, comm_rounds=3, steps=20)
-    server, memory = play(blobs, uifca, 9)
-    assert server.facts["cluster_round"] == 3
-    x = blobs.train_x.view(CLIENTS, POINTS, D)
-    flows, assignments = run_batched(x, uifca.starts(), (3, 3, 20), lr=1e-3, seed=0, batch=20)
-    torch.testing.assert_close(flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
-    for k in range(CLIENTS):
-        assert torch.equal(assignments[2][k], memory[k]["assignment"]), "made at the third round's start"
+from tests.methods.uifca.test_uifca import POINTS, client, method, play, score
 
 
 def test_folds_train_on_the_others_and_assign_the_one_kept_out(blobs):

@@ -24,7 +24,7 @@ from shoal.methods.contract.base import (
 )
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.clustering import purity
-from shoal.methods.uifca.flow_method import flow_input
+from shoal.methods.uifca.flow_method import flow_input, minibatches
 from shoal.methods.uifca.quality import majority
 from shoal.methods.uifca.uifca import UIFCA, UIFCASettings
 
@@ -263,3 +263,17 @@ def test_a_client_that_missed_the_start_of_a_cluster_round_keeps_its_assignment(
     assert server.facts["cluster_round"] == 1
     update = method.client_update(method.broadcast(server, 7), federated.client(7, 4, memory[7]))
     assert torch.equal(update.memory["assignment"], memory[7]["assignment"])
+
+
+def test_local_steps_of_an_affine_flow_follow_the_gradients_by_hand(blobs):
+    """-log p of z = A (x - b) has the gradients A E(x - b)(x - b)^T - A^-T in A, and -A^T A E(x - b) in b."""
+    uifca = method(blobs, lr=1e-2, steps=20)
+    start = uifca.starts()[1]
+    matrix = start[: D * D].view(D, D).clone()
+    shift = start[D * D :].clone()
+    for rows in minibatches(client(blobs, 0).streams, 1, POINTS, 20, 20):
+        offset = blobs.train_x[rows] - shift
+        shift = shift + 1e-2 * matrix.T @ matrix @ offset.mean(0)
+        matrix = matrix - 1e-2 * (matrix @ (offset.T @ offset / len(rows)) - torch.linalg.inv(matrix).T)
+    trained, _ = uifca.fit(start, torch.arange(POINTS), client(blobs, 0), 1)
+    torch.testing.assert_close(trained, torch.cat((matrix.flatten(), shift)), rtol=1e-4, atol=1e-5)
