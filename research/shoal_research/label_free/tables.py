@@ -130,6 +130,25 @@ def table_numbers(figures: Mapping[str, Any]) -> str:
     return markdown_table(["tables, six sites", *head], body)
 
 
+def own_tables(figures: Mapping[str, Any]) -> str:
+    """Return numbers of clusters and mean scores of tables that chose nothing, before offsets are taken off and after.
+
+    A run that ends with "no clusters" has a score of 0.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for one in figures["sites"]["own tables"]:
+        case = (one["kind"], str(one["classes"]), f"{one['dealing']}, {one['deviations']} deviations")
+        groups.setdefault(case, []).append(one)
+    body = []
+    for case, records in groups.items():
+        ways = [[one[way] for one in records] for way in ("before", "after")]
+        numbers = [", ".join(str(run.get("number", "none")) for run in runs) for runs in ways]
+        means = [f"{np.mean([run.get(s, 0) for run in runs]):.3f}" for s in ("acc", "ari") for runs in ways]
+        body.append([*case, *numbers, *means])
+    head = ["kinds", "sites", "numbers, as is", "less offsets", "ACC, as is", "less", "ARI, as is", "less"]
+    return markdown_table(["tables", *head], body)
+
+
 def tuning_figures() -> dict[str, Any]:
     """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
     found: dict[str, Any] = json.loads(TUNING.read_text())
@@ -188,6 +207,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "sets": sets_table,
         "offsets": offsets_table,
         "table numbers": table_numbers,
+        "own tables": own_tables,
     },
 }
 """The tables of each page, by their names."""
