@@ -94,8 +94,11 @@ def less_offsets(samples: ClientSamples, search: Search, seed: int, landmarks: i
         vectors = [samples.samples_of(client) for client in range(samples.clients)]
         numbers = range(search.min_clusters, search.max_clusters + 1)
         ends = [race(vectors, sent, clusters, rng) for clusters in numbers]
-        rows = [three for three in zip(ends, ends[1:], ends[2:], strict=False) if max(three).share <= MOST_COST]
-        found = min(rows, key=max, default=(None, None))[1]
+        shares = [end.share for end in ends]
+        largest = list(map(max, shares, shares[1:], shares[2:]))
+        if min(largest, default=1.0) > MOST_COST:
+            return samples
+        found = ends[1 + largest.index(min(largest))]
     if found is None:
         return samples
     return samples._replace(x=samples.x - found.offsets[samples.client])
