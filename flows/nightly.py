@@ -37,9 +37,8 @@ from shoal.lifecycle.nights import (  # noqa: E402
 )
 from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify  # noqa: E402
 from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn  # noqa: E402
-from shoal.methods.scores.cluster_names import ClusterChange  # noqa: E402
 from shoal.review.results.clusters import cluster_facts  # noqa: E402
-from shoal.review.results.stable_names import CHANGED, NIGHT  # noqa: E402
+from shoal.review.results.stable_names import CHANGED, NIGHT, ClusterChange  # noqa: E402
 from shoal.review.results.summary import counted  # noqa: E402
 from shoal.review.served.drift import Drift  # noqa: E402
 from shoal.review.served.judging import Decision, check_held_out  # noqa: E402

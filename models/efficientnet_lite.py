@@ -1,7 +1,6 @@
 """EfficientNet-Lite0 (Tan and Le 2019, the variant of TensorFlow's repository for phones): features of images.
 
-Compared with EfficientNet-B0 it has no squeeze-and-excitation, and ReLU6 in place of swish. Convolutions pad as
-TensorFlow does, by the size of their input, so that the published weights give the published features.
+The network is timm's, which pads as TensorFlow does, so that the published weights give the published features.
 
 Symbols in shapes: n images.
 """
@@ -9,72 +8,17 @@ Symbols in shapes: n images.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 FEATURES = 1280
 """Width of the output."""
-STAGES = (
-    (1, 16, 1, 1, 3),
-    (6, 24, 2, 2, 3),
-    (6, 40, 2, 2, 5),
-    (6, 80, 3, 2, 3),
-    (6, 112, 3, 1, 5),
-    (6, 192, 4, 2, 5),
-    (6, 320, 1, 1, 3),
-)
-"""Expansion, channels, blocks, stride of the first block, and kernel size of each stage."""
-NORM_EPSILON = 1e-3
-STEM = 3
-"""Layers before the first stage."""
 MIDDLE = (3, 4, 5)
 """Stages whose features tell shapes and textures apart that the last layer, trained for names of objects, does not."""
-MIDDLE_FEATURES = 2 * sum(STAGES[stage][1] for stage in MIDDLE)
+MIDDLE_FEATURES = 2 * (80 + 112 + 192)
 QUARTERS = 4
-
-
-class SameConv(nn.Conv2d):
-    """A convolution without bias whose output has the input's side divided by the stride, rounded up."""
-
-    def __init__(self, channels: int, filters: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
-        super().__init__(channels, filters, kernel, stride, groups=groups, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features (n, filters, height, width)."""
-        vertical = self._padding(x.shape[2], self.kernel_size[0], self.stride[0])
-        horizontal = self._padding(x.shape[3], self.kernel_size[1], self.stride[1])
-        return super().forward(F.pad(x, (*horizontal, *vertical)))
-
-    @staticmethod
-    def _padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
-        """Return the padding before and after; of an odd number more after, as in TensorFlow."""
-        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-        return total // 2, total - total // 2
-
-
-class Block(nn.Module):
-    """An inverted residual block: expansion, depthwise convolution, projection."""
-
-    def __init__(self, channels: int, filters: int, expansion: int, stride: int, kernel: int) -> None:
-        super().__init__()
-        wide = channels * expansion
-        layers: list[nn.Module] = []
-        if expansion > 1:
-            layers += [SameConv(channels, wide, 1), nn.BatchNorm2d(wide, NORM_EPSILON), nn.ReLU6()]
-        layers += [SameConv(wide, wide, kernel, stride, groups=wide), nn.BatchNorm2d(wide, NORM_EPSILON), nn.ReLU6()]
-        layers += [SameConv(wide, filters, 1), nn.BatchNorm2d(filters, NORM_EPSILON)]
-        self.layers = nn.Sequential(*layers)
-        self.residual = stride == 1 and channels == filters
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features (n, filters, height, width)."""
-        result: Tensor = self.layers(x)
-        if self.residual:
-            result = result + x
-        return result
 
 
 class EfficientNetLite0(nn.Module):
@@ -82,19 +26,13 @@ class EfficientNetLite0(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [SameConv(3, 32, 3, 2), nn.BatchNorm2d(32, NORM_EPSILON), nn.ReLU6()]
-        channels = 32
-        for expansion, filters, blocks, first_stride, kernel in STAGES:
-            for number in range(blocks):
-                stride = first_stride if number == 0 else 1
-                layers.append(Block(channels, filters, expansion, stride, kernel))
-                channels = filters
-        layers += [SameConv(channels, FEATURES, 1), nn.BatchNorm2d(FEATURES, NORM_EPSILON), nn.ReLU6()]
-        self.layers = nn.Sequential(*layers)
+        import timm  # here: it takes a second to import, and need not be installed
+
+        self.network: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the average over places of the last features, (n, 1280)."""
-        features: Tensor = self.layers(x)
+        features: Tensor = self.network.forward_features(x)
         return features.mean((2, 3))
 
 
@@ -110,15 +48,16 @@ class EfficientNetLite0Layers(EfficientNetLite0):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features (n, 5120)."""
-        ends = list(accumulate((blocks for _, _, blocks, _, _ in STAGES), initial=STEM))[1:]
-        middle = {ends[stage] for stage in MIDDLE}
-        middle_maps = []
-        for number, layer in enumerate(self.layers, 1):
-            x = layer(x)
-            if number in middle:
-                middle_maps.append(x)
+        network = self.network
+        x = network.bn1(network.conv_stem(x))
+        maps = []
+        for stage in network.blocks:
+            x = stage(x)
+            maps.append(x)
+        middle_maps = [maps[number] for number in MIDDLE]
+        x = network.bn2(network.conv_head(x))
         whole = means_and_deviations(middle_maps)
-        quarters = means_and_deviations([quarters_of(maps) for maps in middle_maps])
+        quarters = means_and_deviations([quarters_of(each) for each in middle_maps])
         return torch.cat([x.mean((2, 3)), whole, quarters.view(len(x), -1)], 1)
 
 

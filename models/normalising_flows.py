@@ -1,7 +1,7 @@
 """Normalising flows: invertible maps to a standard normal, with exact log-densities.
 
-`log_prob` returns natural-log densities of the inputs; `sample` inverts the map. Flows of images take values in
-[0, 256) (dequantised bytes), whose densities `bits_per_dimension` converts.
+`log_prob` returns natural-log densities of the inputs. Flows of images take values in [0, 256) (dequantised bytes),
+whose densities `bits_per_dimension` converts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def bits_per_dimension(log_prob: Tensor, dimensions: int) -> Tensor:
     return -log_prob / (dimensions * math.log(2))
 
 
-class Flow(nn.Module, ABC):
+class Flow(nn.Module):
     """An invertible map x -> z with a standard normal prior.
 
-    Subclasses implement `forward(x) -> (z, log |det dz/dx|)` and `inverse(z) -> x`; `shape` is one sample's shape.
+    Subclasses implement `forward(x) -> (z, log |det dz/dx|)`; `shape` is one sample's shape.
     """
 
     shape: tuple[int, ...]
@@ -40,16 +40,6 @@ class Flow(nn.Module, ABC):
         z, log_det = self(x)
         result: Tensor = standard_normal(z) + log_det
         return result
-
-    @abstractmethod
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return x of z."""
-
-    @torch.no_grad()
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n samples (n, *shape)."""
-        device = next(self.parameters()).device
-        return self.inverse(torch.randn((n, *self.shape), generator=generator, device=generator.device).to(device))
 
 
 class AffineFlow(Flow):
@@ -68,11 +58,6 @@ class AffineFlow(Flow):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return z and log |det A|."""
         return (x - self.shift) @ self.matrix.T, torch.linalg.slogdet(self.matrix)[1].expand(len(x))
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return A^-1 z + b."""
-        result: Tensor = torch.linalg.solve(self.matrix, z.T).T + self.shift
-        return result
 
 
 class Coupling(nn.Module):
@@ -99,13 +84,8 @@ class Coupling(nn.Module):
         log_scale, shift = self.scale_and_shift(read)
         return changed * log_scale.exp() + shift, log_scale.flatten(1).sum(1)
 
-    def inverse(self, read: Tensor, changed: Tensor) -> Tensor:
-        """Undo `forward`."""
-        log_scale, shift = self.scale_and_shift(read)
-        return (changed - shift) * (-log_scale).exp()
 
-
-class CouplingFlow(Flow):
+class CouplingFlow(Flow, ABC):
     """A flow whose couplings read one part of the input and change the next, in turn.
 
     Attributes:
@@ -131,14 +111,6 @@ class CouplingFlow(Flow):
             parts[changed], log_det = coupling(parts[read], parts[changed])
             total = total + log_det
         return self.join(parts), total
-
-    def undo(self, parts: list[Tensor]) -> Tensor:
-        """Return what the couplings make the parts of z of."""
-        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
-            read = layer % len(parts)
-            changed = (read + 1) % len(parts)
-            parts[changed] = coupling.inverse(parts[read], parts[changed])
-        return self.join(parts)
 
 
 def couplings_of(modules: nn.Module) -> list[Coupling]:
@@ -181,10 +153,6 @@ class TabularRealNVP(CouplingFlow):
         """Return the halves side by side."""
         return torch.cat(parts, 1)
 
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return x of z."""
-        return self.undo([z[:, : self.cut], z[:, self.cut :]])
-
 
 class Logit(nn.Module):
     """A map of bytes in [0, 256) to the real line: the logit of a value squeezed into [margin, 1 - margin]."""
@@ -198,10 +166,6 @@ class Logit(nn.Module):
         p = self.margin + (1 - 2 * self.margin) * x / 256
         log_det = math.log((1 - 2 * self.margin) / 256) - p.log() - (1 - p).log()
         return p.log() - (1 - p).log(), log_det.flatten(1).sum(1)
-
-    def inverse(self, y: Tensor) -> Tensor:
-        """Undo `forward`; clamp values outside [0, 256)."""
-        return ((torch.sigmoid(y) - self.margin) / (1 - 2 * self.margin) * 256).clamp(0, 255.999)
 
 
 class ScaleShiftNet(nn.Module):
@@ -309,10 +273,6 @@ class CycleRealNVP(CouplingFlow):
     def join(self, parts: list[Tensor]) -> Tensor:
         """Return the quadrants as one image."""
         return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return x of z."""
-        return self.logit.inverse(self.undo(_quadrants(z)))
 
 
 def _quadrants(x: Tensor) -> list[Tensor]:

@@ -45,7 +45,7 @@ COMMON: dict[str, Any] = {
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }
-GROUPS = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+GROUPS = {"kind": "iid", "clients": 4, "validation": 0.3}
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 3}
 CASES: dict[str, dict[str, Any]] = {

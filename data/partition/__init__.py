@@ -1,1 +1,1 @@
-"""Partitions of samples among clients: schemes, planted transformations, and the table that records them."""
+"""Partitions of samples among clients: schemes, and the table that records them."""

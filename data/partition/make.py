@@ -1,4 +1,4 @@
-"""Making of a partition: choice of samples, their clients, held-out parts and planted transformations."""
+"""Making of a partition: choice of samples, their clients, and held-out parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from shoal.core.errors import DataError, PartitionError, first_of
 from shoal.core.streams import Streams
 from shoal.data.partition import deal
 from shoal.data.partition.schemes import (
-    IID,
     ByColumn,
     Dirichlet,
     LabelsPerClient,
@@ -20,9 +19,10 @@ from shoal.data.partition.schemes import (
     check_settings,
 )
 from shoal.data.partition.table import Partition
-from shoal.data.partition.transform import client_groups, group_transformations, numbered
 from shoal.data.sets.prepared import Prepared
 
+GROUPS = "groups"
+"""Entry of a manifest's `extra` with the planted group of each client, by the client's name."""
 MIN_TRAIN_SAMPLES = 2
 """Smallest number of training samples of a client: a single one has no contrast and no variance."""
 
@@ -51,22 +51,17 @@ def make_partition(
     samples = _limited(len(prepared.train_x), limit, streams)
     _check_clients(settings.clients, len(samples), limit)
     labels = None if prepared.train_y is None else np.asarray(prepared.train_y)[samples]
-    changes = group_transformations(settings, prepared.manifest, streams.numpy("partition transformations"))
-    listed, numbers = numbered(changes)
     owner, about = _deal(settings, _Samples(prepared, samples, labels), streams)
     if isinstance(settings, ByColumn):
         owner, about = _without_small(owner, about, settings.validation)
     names: tuple[str, ...] = about.pop("names", ())
-    truth: tuple[int, ...] = about.pop("truth", ())
+    groups: dict[str, int] = prepared.manifest.extra.get(GROUPS, {})
+    truth: tuple[int, ...] = about.pop("truth", tuple(groups[name] for name in names if groups))
     clients: int = about.pop("clients", settings.clients)
     _check_sizes(np.bincount(owner[owner >= 0], minlength=clients))
     rows = np.flatnonzero(owner >= 0)
     rows = rows[np.lexsort((samples[rows], owner[rows]))]
     client = owner[rows]
-    transformation = np.zeros(len(rows), dtype=np.int64)
-    if isinstance(settings, IID) and settings.transform != "none":
-        truth = tuple(client_groups(settings.groups, clients).tolist())
-        transformation = numbers[np.array(truth)[client]]
     return Partition(
         prepared.manifest.name,
         prepared.manifest.digest,
@@ -74,8 +69,6 @@ def make_partition(
         samples[rows],
         client,
         _hold_out(client, clients, settings.validation, seed),
-        transformation,
-        listed,
         {**asdict(settings), "limit": limit, "seed": seed, **about},
         names,
         truth,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Literal, get_args
+from typing import Literal
 
 from shoal.core.errors import PartitionError
 from shoal.core.setting import setting
-
-TransformName = Literal["none", "rotation", "label_permutation", "label_swap"]
 
 
 @dataclass(frozen=True)
@@ -26,21 +24,9 @@ class PartitionSettings:
 
 @dataclass(frozen=True)
 class IID(PartitionSettings):
-    """The same number of samples of every class for each client; without labels, a random even split.
-
-    Groups of clients may have a planted transformation.
-    """
+    """The same number of samples of every class for each client; without labels, a random even split."""
 
     kind: Literal["iid"] = "iid"
-
-    transform: TransformName = setting(
-        "none", "transformation planted on groups of clients, as ground truth for clustering clients"
-    )
-    groups: int = setting(
-        2,
-        "number of planted groups, client k in group k * groups // clients; has no effect without a transformation",
-        ge=1,
-    )
 
 
 @dataclass(frozen=True)
@@ -118,7 +104,7 @@ def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
         own_clients: whether the data set names its clients.
 
     >>> settle(Auto(clients=3), own_clients=False)
-    IID(kind='iid', clients=3, validation=0.0, transform='none', groups=2)
+    IID(kind='iid', clients=3, validation=0.0)
     >>> settle(Auto(), own_clients=True).kind
     'by_column'
     """
@@ -150,7 +136,3 @@ def check_settings(settings: PartitionSettings) -> None:
             inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
             if not inside:
                 raise PartitionError(f"partition.{each.name} is {value}, expected {word} {limit}")
-    if isinstance(settings, IID) and settings.transform not in get_args(TransformName):
-        raise PartitionError(
-            f"partition.transform is {settings.transform!r}, expected one of {', '.join(get_args(TransformName))}"
-        )

@@ -1,17 +1,16 @@
 """The partition table: one row a sample, stored as Parquet with a manifest beside it.
 
-    sample  client  split  transformation
-         0       3  train               0
+    sample  client  split
+         0       3  train
 
-`sample` indexes the training arrays; `split` is train or validation; `transformation` indexes the manifest's list of
-planted transformations (0: none).
+`sample` indexes the training arrays; `split` is train or validation.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,10 @@ VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
-class Transformation:
-    """A change planted on samples: rotate images by `degrees` (a multiple of 90), map labels through `labels`."""
-
-    name: str = "none"
-    degrees: int = 0
-    labels: tuple[int, ...] = ()
-    """labels[y] replaces the label y; empty: labels stay."""
-
-
-@dataclass(frozen=True)
 class Partition:
     """Samples given to clients.
 
-    `sample`, `client`, `validation`, `transformation` are arrays of equal length, sorted by client, then sample.
+    `sample`, `client`, `validation` are arrays of equal length, sorted by client, then sample.
     """
 
     data: str
@@ -48,8 +37,6 @@ class Partition:
     sample: np.ndarray
     client: np.ndarray
     validation: np.ndarray
-    transformation: np.ndarray
-    transformations: tuple[Transformation, ...] = (Transformation(),)
     settings: dict[str, Any] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     truth: tuple[int, ...] = ()
@@ -81,19 +68,16 @@ class Partition:
             self.sample[order],
             np.zeros_like(self.client),
             self.validation[order],
-            self.transformation[order],
-            self.transformations,
             {**self.settings, "pooled": True},
         )
 
     @property
     def digest(self) -> str:
-        """sha256 of the table and its transformations: equal digests mean equal partitions."""
+        """sha256 of the table: equal digests mean equal partitions."""
         digest = hashlib.sha256(self.data_digest.encode())
-        for array in (self.sample, self.client, self.transformation):
+        for array in (self.sample, self.client):
             digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
         digest.update(np.ascontiguousarray(self.validation, dtype=np.uint8).data)
-        digest.update(json.dumps([asdict(t) for t in self.transformations]).encode())
         return digest.hexdigest()
 
     def frame(self) -> pd.DataFrame:
@@ -103,7 +87,6 @@ class Partition:
                 "sample": self.sample.astype(np.int64),
                 "client": self.client.astype(np.int32),
                 "split": np.where(self.validation, VALIDATION, TRAIN),
-                "transformation": self.transformation.astype(np.int16),
             }
         )
 
@@ -118,7 +101,6 @@ def save_partition(partition: Partition, folder: Path) -> None:
         "clients": partition.clients,
         "digest": partition.digest,
         "settings": partition.settings,
-        "transformations": [asdict(t) for t in partition.transformations],
         "client_names": list(partition.client_names),
         "truth": list(partition.truth),
     }
@@ -137,7 +119,7 @@ def load_partition(folder: Path) -> Partition:
         about = unsealed(json.loads((folder / "partition.json").read_text()))
         if not isinstance(about["digest"], str):
             raise ValueError("its digest is not text")
-        columns = ["sample", "client", "split", "transformation"]
+        columns = ["sample", "client", "split"]
         table = parquet.read_table(folder / "partition.parquet", columns=columns)
         partition = Partition(
             about["data"],
@@ -146,8 +128,6 @@ def load_partition(folder: Path) -> Partition:
             table["sample"].to_numpy().astype(np.int64, copy=False),
             table["client"].to_numpy().astype(np.int32),
             compute.equal(table["split"], VALIDATION).to_numpy(),
-            table["transformation"].to_numpy().astype(np.int16),
-            tuple(Transformation(**{**t, "labels": tuple(t["labels"])}) for t in about["transformations"]),
             about["settings"],
             tuple(about["client_names"]),
             tuple(about["truth"]),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.data.partition.table import Partition, Transformation
+from shoal.data.partition.table import Partition
 from shoal.data.sets.by_client import ClientArray
 from shoal.data.sets.lazy_array import LazyArray, SampleArray
 from shoal.data.sets.prepared import DataSpec, Prepared
@@ -77,7 +77,6 @@ class DeviceData:
 
     def __init__(self, prepared: Prepared, device: torch.device | str = "cpu") -> None:
         self.spec: DataSpec = prepared.spec
-        self._label_maps: dict[tuple[Transformation, ...], Tensor] = {}
         self.device = torch.device(device)
         self.train_x = self._tensor(prepared.train_x)
         self.train_y = None if prepared.train_y is None else self._tensor(prepared.train_y)
@@ -95,14 +94,6 @@ class DeviceData:
         if raw.device.type == "cpu":
             return raw.float().div_(255)
         return raw / 255  # one launch; on a CPU it takes longer
-
-    def label_maps(self, transformations: tuple[Transformation, ...]) -> Tensor:
-        """Return the label that each transformation gives each label, int64 (transformations, classes), cached."""
-        if transformations not in self._label_maps:
-            same = tuple(range(max(self.spec.classes or 0, *(len(change.labels) for change in transformations))))
-            maps = torch.tensor([change.labels + same[len(change.labels) :] for change in transformations])
-            self._label_maps[transformations] = maps.to(self.device)
-        return self._label_maps[transformations]
 
     def _tensor(self, array: SampleArray) -> DeviceArray:
         if isinstance(array, ClientArray):
@@ -128,12 +119,11 @@ def _writable(array: np.ndarray, set_bytes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Samples:
-    """An ordered list of samples with the transformation planted on each.
+    """An ordered list of samples.
 
     Attributes:
         data: the set they index into.
         index: int64 (n,), on the set's device.
-        transformation: int64 (n,), into `transformations`.
         owner: the client of the set that has all of them, where the set is stored by client; None: several, or another
             set.
         place: their rows among those of the owner, int64 (n,).
@@ -141,8 +131,6 @@ class Samples:
 
     data: DeviceData
     index: Tensor
-    transformation: Tensor
-    transformations: tuple[Transformation, ...]
     owner: int | None = None
     place: Tensor | None = None
 
@@ -152,8 +140,7 @@ class Samples:
     def take(self, positions: Tensor) -> Samples:
         """Return the samples at `positions` (int64) of this list, in that order."""
         place = None if self.place is None else self.place[positions]
-        planted = self.transformation[positions]
-        return Samples(self.data, self.index[positions], planted, self.transformations, self.owner, place)
+        return Samples(self.data, self.index[positions], self.owner, place)
 
     def _of(self, array: DeviceArray) -> Tensor:
         """Return the rows of these samples in an array of their set."""
@@ -165,22 +152,16 @@ class Samples:
         return self if positions is None else self.take(positions)
 
     def raw(self, positions: Tensor | None = None) -> Tensor:
-        """Return samples in their stored dtype with planted rotations, (n, *shape)."""
+        """Return samples in their stored dtype, (n, *shape)."""
         here = self._at(positions)
-        x = here._of(here.data.train_x)
-        for number, change in enumerate(here.transformations):
-            if change.degrees % 360:
-                rows = (here.transformation == number).view(-1, *[1] * (x.dim() - 1))
-                # All are turned, and some of them used: reading which would wait for the device.
-                x = torch.where(rows, torch.rot90(x, change.degrees // 90, dims=(-2, -1)), x)
-        return x
+        return here._of(here.data.train_x)
 
     def x(self, positions: Tensor | None = None) -> Tensor:
         """Return samples for computing: images float32 in [0, 1], others as `raw` returns them."""
         return self.data.computable(self.raw(positions))
 
     def y(self, positions: Tensor | None = None) -> Tensor:
-        """Return labels with planted label maps, int64 (n,).
+        """Return labels, int64 (n,).
 
         Raises:
             ValueError: the set has no labels.
@@ -188,10 +169,7 @@ class Samples:
         here = self._at(positions)
         if here.data.train_y is None:
             raise ValueError(f"data set {here.data.spec.name!r} has no labels")
-        y = here._of(here.data.train_y)
-        if any(change.labels for change in here.transformations):
-            y = here.data.label_maps(here.transformations)[here.transformation, y]
-        return y
+        return here._of(here.data.train_y)
 
 
 def client_samples(data: DeviceData, partition: Partition, client: int, *, validation: bool = False) -> Samples:
@@ -205,22 +183,9 @@ def client_samples(data: DeviceData, partition: Partition, client: int, *, valid
         division = data.train_x.division
         owner = division.only_owner(sample)
         place = torch.from_numpy(division.place[sample]).to(data.device)
-    return Samples(
-        data,
-        torch.from_numpy(sample).to(data.device),
-        torch.from_numpy(partition.transformation[rows][split].astype(np.int64)).to(data.device),
-        partition.transformations,
-        owner,
-        place,
-    )
+    return Samples(data, torch.from_numpy(sample).to(data.device), owner, place)
 
 
 def all_samples(data: DeviceData, partition: Partition) -> Samples:
     """Return every sample that the partition gives to a client, in the order of the set."""
-    order = np.argsort(partition.sample, kind="stable")
-    return Samples(
-        data,
-        torch.from_numpy(partition.sample[order]).to(data.device),
-        torch.from_numpy(partition.transformation[order].astype(np.int64)).to(data.device),
-        partition.transformations,
-    )
+    return Samples(data, torch.from_numpy(np.sort(partition.sample)).to(data.device))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal.engine.settings.merge import merge
+from shoal_research.cfl.planted import with_planted_set
 from shoal_research.definition import Column, Row, Study, StudyError, Variant
 
 V = TypeVar("V", bound=Variant)
@@ -68,7 +69,7 @@ def cells(
                 drawn = settings
                 if study.drawn:
                     drawn = merge(settings, {"data": {"options": {"seed": seed}}})
-                planned.append(Cell(row, column, seed, drawn))
+                planned.append(Cell(row, column, seed, with_planted_set(drawn, seed)))
     if not planned:
         raise StudyError(
             f"study {study.name!r} runs none of these cells at scale {scale!r}: name other rows or columns"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
-from shoal.review.pages.figures import draw_figures
 from shoal_research.cells import cells
 from shoal_research.definition import load_study
 from shoal_research.table import Group
@@ -39,22 +36,3 @@ def test_points_are_found_after_a_cluster_round_or_never(home: Path, lr: float, 
     by_round = run.table("rounds").set_index("round")["purity"]
     assert found["purity/2"] == by_round[6]
     assert found["purity/5"] == by_round.get(15, by_round.iloc[-1])
-
-
-def test_a_run_of_images_draws_samples(home: Path, small: Callable[..., Any]) -> None:
-    settings = small(
-        method={
-            "name": "uifca",
-            "cluster_rounds": 2,
-            "comm_rounds": 1,
-            "steps": 2,
-            "width": 4,
-            "blocks": 1,
-        },
-        partition={"kind": "majority", "p": 0.5, "clients": 3},
-        rounds=10,
-    )
-    run = straight(settings)
-    drawn = {path.name for path in draw_figures(run)}
-    assert "samples.png" in drawn
-    assert (run.figures / "samples.png").stat().st_size > 3000

@@ -104,15 +104,18 @@ def open_run(settings: Path | None, overrides: Set, resume: str | None, partitio
 def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> None:
     """Say what a run would do: make it, which checks all of its settings, and remove it; or ask its sites."""
     from shoal.engine.settings import places
-    from shoal.engine.settings.run_settings import load_settings
+    from shoal.engine.settings.run_settings import load_settings, resolve
     from shoal.engine.sites.sites_pool import answers_to_plan
     from shoal.engine.sites.study import open_study
-    from shoal.lifecycle.preparing import gather, transport
+    from shoal.lifecycle.preparing import advise, gather, transport
     from shoal.lifecycle.starting import new_run
     from shoal.review.results.summary import task_sentence
 
     wanted = load_settings(settings, overrides or ())
     if wanted.workers.runner == "sites":
+        if wanted.chooses_method:
+            gather(wanted)
+            wanted = resolve(wanted, method=advise(wanted).settings)
         answers = answers_to_plan(transport(), wanted)
         open_study(places.home()).answers.write_text("\n".join(answers))
         for answer in answers:

@@ -1,4 +1,4 @@
-"""Files that hold a secret or decide which program runs: only their user may write them, and read secret ones."""
+"""Files that hold a secret: only their user may read or write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from shoal.core.errors import ShoalError
 
 MAX_BYTES = 1 << 16
 """Most bytes of such a file."""
-OTHERS_WRITE = 0o022
 OTHERS_READ_OR_WRITE = 0o077
 
 
@@ -20,12 +19,11 @@ class PrivateFileError(ShoalError):
     """A private file is unreadable, or open to other users."""
 
 
-def read_private(path: Path, *, secret: bool) -> str | None:
+def read_private(path: Path) -> str | None:
     """Return the text of a file after checking that it is the user's own.
 
     Args:
         path: the file.
-        secret: whether it must be unreadable to other users.
 
     Returns:
         The text; None if the file is missing.
@@ -43,7 +41,7 @@ def read_private(path: Path, *, secret: bool) -> str | None:
             raise PrivateFileError(f"{path} is a link, expected a file of yours: put the file itself there") from None
         raise PrivateFileError(f"{path} cannot be read ({error.strerror}): correct its permissions") from error
     with open(descriptor, "rb") as file:
-        if wrong := _wrong(path, os.fstat(descriptor), secret):
+        if wrong := _wrong(path, os.fstat(descriptor)):
             raise PrivateFileError(wrong)
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -54,16 +52,14 @@ def read_private(path: Path, *, secret: bool) -> str | None:
         raise PrivateFileError(f"{path} is not text in UTF-8: write it again, or remove it") from None
 
 
-def _wrong(path: Path, about: os.stat_result, secret: bool) -> str | None:
+def _wrong(path: Path, about: os.stat_result) -> str | None:
     """Return why an open file cannot be trusted; None if it can."""
     if not stat.S_ISREG(about.st_mode):
         return f"{path} is not a regular file: remove it"
     if about.st_uid != os.geteuid():
         return f"{path} belongs to another user (id {about.st_uid}), and is not used: remove it"
-    if secret and about.st_mode & OTHERS_READ_OR_WRITE:
-        return f"{path} can be read by others, and holds a secret: remove it, and a new one is made"
-    if about.st_mode & OTHERS_WRITE:
-        return f"{path} can be written by others, and is not used: check its content, then run `chmod go-w {path}`"
+    if about.st_mode & OTHERS_READ_OR_WRITE:
+        return f"{path} is open to others, and holds a secret: remove it, and a new one is made"
     return None
 
 

@@ -33,7 +33,7 @@ from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.progress import step_bar
 from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
-from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
+from shoal.methods.clustering.cluster_number import ClusterNumber, CollectHalf, choose_number, find_cluster_number
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.landmark_number import landmark_half
@@ -67,38 +67,57 @@ def known_number(settings: Settings) -> Choice | None:
     return found if found.clusters == clusters and found.rule.startswith(rule) else None
 
 
-def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) -> Choice:
-    """Return the number of clusters for settings that leave it open, and how it was chosen.
+Found = tuple[ClusterNumber, int, str]
+"""The number of clusters, how many samples were clustered, and how, as the end of a sentence."""
+Find = Callable[[Settings, Settings, Prepared, Partition], Found]
+"""Finds the number of clusters: see `find_here`."""
+
+
+def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: Partition) -> Found:
+    """Return the number of clusters of samples that are here.
 
     Args:
-        settings: with `model.clusters` auto, and a scheme of partitions.
-        prepared, table: the data set and its partition.
+        settings, prepared, table: see `choose_clusters`.
+        sought: in whose space clusters are sought.
 
     Raises:
         MethodError: too few samples for `choose.max_clusters`, features that are all the same, or no clusters.
     """
-    earlier = known_number(settings)
-    if earlier is not None and earlier.partition_digest == table.digest:
-        return earlier
-    choose = settings.choose
-    sought = settings_of_space(settings, prepared)
-    search = Search(choose.min_clusters, choose.max_clusters)
+    search = Search(settings.choose.min_clusters, settings.choose.max_clusters)
+    less = ""
     with one_thread(), step_bar("number of clusters") as watch:
         sample_space, samples, collect, less = features_to_cluster(sought, prepared, table, search)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)
         unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
             check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
+    return found, len(samples.x), less
+
+
+def choose_clusters(settings: Settings, prepared: Prepared, table: Partition, find: Find = find_here) -> Choice:
+    """Return the number of clusters for settings that leave it open, and how it was chosen.
+
+    Args:
+        settings: with `model.clusters` auto, and a scheme of partitions.
+        prepared, table: the data set and its partition.
+        find: finds the number where none was chosen before; its errors pass.
+    """
+    earlier = known_number(settings)
+    if earlier is not None and earlier.partition_digest == table.digest:
+        return earlier
+    choose = settings.choose
+    sought = settings_of_space(settings, prepared)
+    found, samples, less = find(settings, sought, prepared, table)
     encoded = prepared.manifest.kind == "image" and sought.model.encoder != PIXELS
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule + less,
         min_clusters=choose.min_clusters,
         max_clusters=choose.max_clusters,
-        repeats=search.repeats,
+        repeats=Search.repeats,
         seed=settings.seed,
         features=str(sought.model.encoder) if encoded else "samples",
-        samples=len(samples.x),
+        samples=samples,
         curve=found.tried,
         data_digest=prepared.manifest.digest,
         partition_digest=table.digest,

@@ -9,20 +9,18 @@ from collections.abc import Callable
 
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Call
-from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.starting import new_run
+from shoal.lifecycle.site_number import LEAST_GROUP
+from shoal.lifecycle.starting import kept_run
 from shoal.methods.scores.baselines import Comparison
 from shoal.models.encoders import PIXELS
 from shoal.review.results.site_clusters import answers_of_sites, comparison_of
 
 SHARED = ("data", "partition", "workers", "participation", "privacy")
 """Sections of the settings that a run and its baseline share."""
-LEAST_GROUP = 5
-"""`method.min_points` of the baseline of a method without it, which a site's policy bounds."""
 
 
 def federated_baseline(
@@ -42,7 +40,7 @@ def federated_baseline(
         return None  # it would spend the budget of the run
     settings = baseline_settings(facts.settings, facts.spec.kind, clusters)
     try:
-        baseline = kept_baseline(settings, facts.lineage.data.digest) or new_run(settings, runs=places.baselines())
+        baseline = kept_run(settings, facts.lineage.data.digest)
         train(baseline)
         answers = answers_of_sites(baseline, baseline.status().round, call)
     except ShoalError as error:
@@ -56,15 +54,6 @@ def federated_baseline(
         name = "standardised"
     comparison = comparison_of(answers)
     return (name, comparison) if comparison else None
-
-
-def kept_baseline(settings: Settings, data_digest: str) -> RunFolder | None:
-    """Return the baseline of these settings on this version of the set; None: there is none yet."""
-    for path in places.baselines().glob("*/settings.yaml"):
-        run = RunFolder(path.parent)
-        if run.settings().digest() == settings.digest() and run.lineage().data.digest == data_digest:
-            return run
-    return None
 
 
 def baseline_settings(settings: Settings, kind: str, clusters: int) -> Settings:

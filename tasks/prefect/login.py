@@ -33,7 +33,7 @@ def known_login() -> str | None:
         PrivateFileError: others can read or write the file. LoginError: it holds no login.
     """
     path = places.login()
-    text = read_private(path, secret=True)
+    text = read_private(path)
     if text is None:
         return None
     if not LOGIN.fullmatch(text.strip()):

@@ -75,10 +75,10 @@ def prepare(home: Path) -> Subject:
     runs = [finished({"method": {"name": IMAGES}}, seed) for seed in (0, 1)]
     tree = finished(
         {
-            "method": {"name": TREE, "criterion": "schedule", "schedule": [2]},
+            "method": {"name": TREE, "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},
             "data": {"name": "digits", "limit": 200},
             "model": {"clusters": 10},
-            "partition": {"kind": "iid", "clients": 4, "transform": "label_swap", "groups": 2, "validation": 0.2},
+            "partition": {"kind": "iid", "clients": 4, "validation": 0.2},
             "tracking": {"mlflow": False},
         },
         0,

@@ -24,7 +24,7 @@ from tests.chaos.nursery import Driver, Nursery, Odd
 from tests.chaos.tally import Outcome
 from tests.conftest import SMALL
 from tests.engine.rounds.test_every_method_runs import CASES as EVERY_METHOD
-from tests.engine.test_recorded_bits import CASES, write_colour_set
+from tests.engine.test_recorded_bits import CASES, write_sets
 from tests.runs import go_on, numbers, straight
 
 HANGS = 180.0
@@ -66,7 +66,7 @@ class Chaos:
     def run(self, method: str, **changes: Any) -> RunFolder:
         """A new run of a method, of which nothing is done."""
         if not (store_folder(places.store(), "colour") / "manifest.json").exists():
-            write_colour_set()
+            write_sets()
         return new_run(settings_of(method, **changes))
 
     def straight(self, method: str) -> Any:

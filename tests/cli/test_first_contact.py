@@ -85,10 +85,6 @@ WRONG = [
     (("augment.recipe=digit",), ("augment.recipe: 'digit'", "did you mean digits?", "contrastive")),
     (("local.optimiser=adamw",), ("local.optimiser: 'adamw'", "did you mean adam?", "sgd")),
     (("method=cfl", "method.criterion=half"), ("method.criterion: 'half'", "absolute, relative, schedule")),
-    (
-        ("partition=iid", "partition.transform=rotate"),
-        ("partition.transform: 'rotate'", "did you mean rotation?", "label_swap"),
-    ),
     (("method.name=fedccc",), ("method.name: 'fedccc'", "did you mean fedcc?", "uifca")),
     (
         ("workers.slots=many",),

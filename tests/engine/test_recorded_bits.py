@@ -27,11 +27,15 @@ from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from tests.conftest import SMALL
+from tests.planted_groups import write_swapped
 from tests.runs import straight
 
 COUNTS = ("round", "clients", "bytes_up", "bytes_down", "bytes_d2d")
 RECORDING = Path(__file__).with_name("recorded_bits.json")
-VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+GROUPED: dict[str, Any] = {
+    "data": {"name": "swapped", "limit": None},
+    "partition": {"kind": "by_column", "validation": 0.3},
+}
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 PLANES = {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}}
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 3}
@@ -66,18 +70,18 @@ CASES: dict[str, dict[str, Any]] = {
     "fedema": {"method": {"name": "fedema"}},
     "cfl": {
         "method": {"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},
-        "partition": VALIDATED,
+        **GROUPED,
         "rounds": 4,
     },
     "cfl, absolute, permuted": {
         "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "permute": True, "gamma_max": 0.0},
-        "partition": VALIDATED,
+        **GROUPED,
         "rounds": 4,
     },
-    "fedavg": {"method": {"name": "fedavg"}, "partition": VALIDATED},
-    "fedavg, batched": {"method": {"name": "fedavg"}, "partition": VALIDATED, "workers": {"batched": 3}},
-    "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
-    "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
+    "fedavg": {"method": {"name": "fedavg"}, **GROUPED},
+    "fedavg, batched": {"method": {"name": "fedavg"}, **GROUPED, "workers": {"batched": 3}},
+    "ifca": {"method": {"name": "ifca", "models": 2}, **GROUPED},
+    "local_only": {"method": {"name": "local_only"}, **GROUPED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED": {
         "method": {**FLOWS, "init": "kfed", "warm_start": True},
@@ -117,8 +121,9 @@ def case_settings(case: dict[str, Any]) -> Any:
     return make_settings(merge(base, changed))
 
 
-def write_colour_set() -> None:
-    """A small set of colour images with three planted classes, in the store of the home folder."""
+def write_sets() -> None:
+    """A small set of colour images with three planted classes, and one of planted groups, in the home folder."""
+    write_swapped("swapped", clients=4, limit=160)
     generator = np.random.default_rng(7)
     labels = np.arange(96) % 3
     images = generator.integers(0, 90, (96, 3, 12, 12))
@@ -169,7 +174,7 @@ def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, 
 
 def check_recorded(case: dict[str, Any], recorded: dict[str, Any], name: str, two_slots: WorkerProcesses) -> None:
     """Run a case on one slot and on two, and compare with what was recorded of it."""
-    write_colour_set()
+    write_sets()
     one, two = found(case), found(case, two_slots)
     assert one == two, "one slot and two"
     expected = recorded["cases"][name]
@@ -208,7 +213,7 @@ def record(names: Sequence[str] = ()) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHOAL_HOME"] = folder
-        write_colour_set()
+        write_sets()
         cases = {name: found(CASES[name]) for name in names or CASES}
     recorded = json.loads(RECORDING.read_text()) if names else {"arithmetic": arithmetic(), "cases": {}}
     own = {} if recorded["arithmetic"] == arithmetic() else {"arithmetic": arithmetic()}

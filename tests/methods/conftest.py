@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import (
@@ -66,7 +65,7 @@ class World:
 
     def samples(self, index: torch.Tensor | None = None) -> Samples:
         index = torch.arange(self.spec.train) if index is None else index
-        return Samples(self.data, index, torch.zeros_like(index), (Transformation(),))
+        return Samples(self.data, index)
 
     def client(self, id: int = 0, round: int = 1, memory: Tensors | None = None, every: int = 1) -> Client:
         """Every `every`-th sample, from sample `id` on."""

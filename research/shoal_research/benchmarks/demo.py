@@ -96,7 +96,7 @@ def draw_clusters(axes: Axes, run: RunFolder) -> None:
     """Draw a row of the most certain images for each cluster of a run on digits, with its size beside it."""
     table = read_clusters(run)
     assert table is not None, "the run is finished"
-    image_of = images_of(open_prepared(run.folder_of("data")), None)
+    image_of = images_of(open_prepared(run.folder_of("data")))
     clusters = list(table.groupby("cluster"))
     rows = []
     for _, samples in clusters:

@@ -25,7 +25,6 @@ import torch
 import torch.nn.functional as F
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.augment import AugmentSettings, normalise
 from shoal.data.views.view import DeviceData, Samples
@@ -78,7 +77,7 @@ def world(case: Case, device: str, precision: str, graphs: str = "off") -> tuple
     cohort = []
     for k in range(case.clients):
         own = torch.arange(k * case.samples, (k + 1) * case.samples, device=device)
-        samples = Samples(data, own, torch.zeros_like(own), (Transformation(),))
+        samples = Samples(data, own)
         client = Client(k, samples, samples, {}, (), Streams(0, 1, k))
         cohort.append((method.broadcast(server, k), client))
     return method, cohort

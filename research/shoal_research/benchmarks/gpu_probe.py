@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, Evaluation, Federation, Message, Update
 from shoal_research.benchmarks.device import Case, next_round, one_by_one, together, world
@@ -118,7 +117,7 @@ def evaluation_share(name: str, encoder: str, device: str, samples: int) -> dict
     cohort = next_round(method, cohort)
     data = cohort[0][1].train.data
     index = torch.arange(case.clients * samples, device=device)
-    train = Samples(data, index, torch.zeros_like(index), (Transformation(),))
+    train = Samples(data, index)
     server = method.init_server(Federation(data.spec, (samples,) * case.clients, Streams(0)))
     clients = [client for _, client in cohort]
 

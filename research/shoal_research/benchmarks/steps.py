@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.augment import AugmentSettings, two_views
 from shoal.data.views.view import DeviceData, Samples
@@ -58,7 +57,7 @@ def setting(name: str, encoder: str, data: DeviceData, precision: str) -> tuple[
     context = Context(data.spec, ModelSettings(encoder), local, AugmentSettings(), 0, 10, 1.0, data.device, precision)
     method = kind(kind.Settings(), context)
     everything = torch.arange(SAMPLES, device=data.device)
-    samples = Samples(data, everything, torch.zeros_like(everything), (Transformation(),))
+    samples = Samples(data, everything)
     server = method.init_server(Federation(data.spec, (SAMPLES,) * 10, Streams(0)))
     first = method.client_update(method.broadcast(server, 0), Client(0, samples, samples, {}, (), Streams(0, 1, 0)))
     client = Client(0, samples, samples, first.memory or {}, (), Streams(0, 2, 0))

@@ -16,8 +16,9 @@ from shoal.core.streams import SERVER, Streams
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.figures import method_and_history, save
+from shoal.review.pages.figures import save
 from shoal_research.cfcl.delay import delays
+from shoal_research.cfcl.exchange import exchange_table
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel
 from shoal_research.table import Group, Table, each_run, metric_of, with_role
@@ -100,8 +101,7 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> T
 def from_first_pull(run: RunFolder) -> pd.DataFrame:
     """Return the table of a run's rounds without those before the first pull, when devices hold only their own."""
     table = run.table("rounds")
-    method, history = method_and_history(run)
-    first = method.tables(history)["exchange"]["round"].min()
+    first = exchange_table(run)["round"].min()
     return table[~(table["round"] < first)]
 
 

@@ -39,7 +39,6 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.views.view import DeviceData, Samples
@@ -122,7 +121,7 @@ class Sites(Clients):
     def samples(self, rows: np.ndarray) -> Samples:
         """Return the samples of some rows."""
         index = torch.from_numpy(rows)
-        return Samples(self.data, index, torch.zeros_like(index), (Transformation(),))
+        return Samples(self.data, index)
 
     def __getitem__(self, client: int) -> Client:
         train = self.samples(np.flatnonzero(self.site == client))

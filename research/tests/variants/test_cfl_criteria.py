@@ -1,12 +1,12 @@
 """CFL with what studies vary: long updates, histories, measured noise, clients that join and leave, adversaries."""
 
+from copy import copy
 from dataclasses import replace
 
 import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.methods.cfl.tree import Tree
 from shoal.methods.contract.base import ClientError, Federation
 from shoal.methods.contract.context import MethodError
@@ -184,7 +184,9 @@ def test_an_adversary_of_false_labels_is_trained_on_them(world, name):
         {"fedavg": "fedavg_attacked", "cfl": "cfl_criteria"}[name], epochs=1, adversaries=("labels",)
     )
     client = world.client()
-    reversed_ = replace(client, train=replace(client.train, transformations=(Transformation(labels=(3, 2, 1, 0)),)))
+    other = copy(world.data)
+    other.train_y = 3 - other.train_y
+    reversed_ = replace(client, train=replace(client.train, data=other))
     sent = [
         method.client_update(method.broadcast(start(method, 1), 0), who).message.tensors
         for method, who in ((hostile, client), (honest, reversed_), (honest, client))

@@ -11,10 +11,10 @@ from tests.engine.test_recorded_bits import (
     COLOUR,
     EXCHANGE,
     FLOWS,
+    GROUPED,
     MAJORITY,
     POINTS,
     TWO_LABELS,
-    VALIDATED,
     check_recorded,
 )
 
@@ -44,7 +44,7 @@ CASES = {
             "history": 0.5,
             "gamma_max": 0.0,
         },
-        "partition": VALIDATED,
+        **GROUPED,
         "rounds": 4,
     },
     "cfl_criteria, adversaries": {
@@ -59,7 +59,7 @@ CASES = {
             "ratio": 0.9,
             "patience": 1,
         },
-        "partition": VALIDATED,
+        **GROUPED,
         "rounds": 4,
     },
     "cfcl_importance": {

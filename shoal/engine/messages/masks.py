@@ -39,10 +39,10 @@ def secret_key(run: Path, client: int) -> bytes:
         PrivateFileError: others can read its file, or it is none.
     """
     path = run / KEYS / str(client)
-    kept = read_private(path, secret=True)
+    kept = read_private(path)
     if kept is None:
         make_private(path, os.urandom(32).hex())
-        kept = read_private(path, secret=True)
+        kept = read_private(path)
         assert kept is not None
     return bytes.fromhex(kept)
 

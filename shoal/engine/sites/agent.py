@@ -16,6 +16,7 @@ import re
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ from shoal.engine.sites.frames import (
     unpack,
 )
 from shoal.engine.sites.held_out import Compare, compare
+from shoal.engine.sites.number_search import samples_here, search_of
 from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.transport import SiteRefusal
@@ -69,6 +71,8 @@ from shoal.engine.store.codec import (
     PRIVATE,
     read_file,
     read_sealed,
+    tensor_bytes,
+    tensors_of,
     write_atomic,
     write_sealed,
 )
@@ -78,6 +82,7 @@ from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths, client_folder, memory_path
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder, write_lineage
 from shoal.engine.workers.worker import Worker, failure
+from shoal.methods.clustering.number_at_sites import CENTRES
 from shoal.methods.contract.base import Method
 from shoal.methods.features.column_facts import are_counts, column_spread
 from shoal.methods.registry import METHODS
@@ -118,6 +123,7 @@ class SiteAgent:
         self.runs = runs.resolve()
         self.rules = rules or Rules()
         self.worker = Worker(device)
+        self.samples = lru_cache(1)(samples_here)
 
     def answer(self, content: bytes) -> bytes:
         """Answer a request of the lead; whatever goes wrong becomes an answer, without paths of this site."""
@@ -176,6 +182,8 @@ class SiteAgent:
             return answer if isinstance(answer, Failed) else ({str(c): key for c, key in answer.public.items()}, {})
         if call.do == "train":
             return self.train(run, call, files)
+        if call.do == "number":
+            return self.seek_number(run, call, files)
         return self.judge(run, call, files)
 
     def check(self, call: SiteCall) -> None:
@@ -371,6 +379,22 @@ class SiteAgent:
                 path.unlink()
             new += [run.path / memory_path(work.client, round), folder]
         sync_files(new)
+
+    def seek_number(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
+        """Do a step of the search for the number of clusters.
+
+        Raises:
+            SiteRefusal: the run has noise or masks, which would not cover the answer.
+        """
+        opened = self.worker.opened(run.path)
+        settings = opened.settings
+        if (settings.privacy.clip, settings.privacy.sums) != (None, "plain"):
+            raise SiteRefusal("neither noise nor masks cover what the search for the number of clusters sends")
+        ((step, name),) = call.texts.items()
+        told, _ = tensors_of(files[name], "a file of a message")
+        space = tensor_bytes({name: tensor for name, tensor in told.items() if name != CENTRES})
+        content = tensor_bytes(search_of(settings).answer(step, told, self.samples(opened, space)))
+        return {step: digest(content)}, named([content])
 
     # --- judging --------------------------------------------------------------------------------------------------
 

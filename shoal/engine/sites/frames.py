@@ -60,8 +60,8 @@ class SiteCall:
     """A request to a site.
 
     Args:
-        do: what the site should do: describe its set, say whether its rules allow a run, open a run, or what
-            `shoal.engine.messages.wire` calls so.
+        do: what the site should do: describe its set, say whether its rules allow a run, open a run, do a step of the
+            search for its number of clusters, or what `shoal.engine.messages.wire` calls so.
         code: digest of the lead's Shoal.
         data: name of the set.
         run: id of the run.
@@ -70,11 +70,11 @@ class SiteCall:
         groups: ids in groups, each trained in one computation.
         final: see `shoal.engine.messages.wire.Evaluate`.
         texts: of `plan`: settings; of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there
-            is one; else digests of files by their purpose.
+            is one; else digests of files by their purpose, of `number` by the step.
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
-    do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign", "compare"]
+    do: Literal["describe", "plan", "open", "number", "keys", "train", "recalibrate", "evaluate", "assign", "compare"]
     code: str
     data: str = ""
     run: str = ""

@@ -33,6 +33,8 @@ from shoal.engine.store.codec import PRIVATE, write_atomic
 
 DELTA = 1e-5
 """The delta of the policy's epsilon."""
+ROUNDS = ("train", "number")
+"""What counts for `rounds_a_day`."""
 BY_POLICY = "its policy forbids it by"
 
 
@@ -87,7 +89,9 @@ class OwnRules(Rules):
             self.methods[call.run] = settings.method.name
             asked = chain(asked, forbidden_of_run(policy, settings, samples))
         if call.do == "train":
-            asked = chain(asked, forbidden_of_sum(policy, plan_of(call), self.public_key), self.too_many(policy, call))
+            asked = chain(asked, forbidden_of_sum(policy, plan_of(call), self.public_key))
+        if call.do in ROUNDS:
+            asked = chain(asked, self.too_many(policy, call))
         for key, what in asked:
             return f"{BY_POLICY} `{key}`: the lead asks for {what}"
         if settings is not None and policy.approve == "ask" and not self.is_approved(call.run, settings):
@@ -147,4 +151,4 @@ class OwnRules(Rules):
 
 def has_trained(line: Mapping[str, Any]) -> bool:
     """Return whether a line of the log is of a round in which the site trained."""
-    return line["do"] == "train" and line["refused"] is None
+    return line["do"] in ROUNDS and line["refused"] is None

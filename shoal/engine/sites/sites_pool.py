@@ -60,6 +60,7 @@ from shoal.engine.store.codec import (
     read_file,
     server_bytes,
     tensor_bytes,
+    tensors_of,
     write_atomic,
     write_sealed,
 )
@@ -69,6 +70,8 @@ from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.declared import MessageForm, fault
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.scores.baselines import Comparison
 
 OF_THE_LEAD = ("tracking", "workers", "checkpoint")
@@ -218,6 +221,35 @@ class SitesPool:
             write_atomic(paths.work / name, content, sync=False, mode=PRIVATE)
         write_sealed(paths.done(client), record_to_json(done), sync=False)
         return done
+
+    def seek_number(
+        self, site: str, facts: RunFacts, number: int, step: str, told: Tensors, form: MessageForm
+    ) -> Tensors:
+        """Have a site do a step of the search for the number of clusters.
+
+        Args:
+            site: its name.
+            facts: of the run of the search.
+            number: of the request, counted on from the run's rounds.
+            step: its name.
+            told: the tensors of the space, and those of the step.
+            form: of the answer.
+
+        Raises:
+            SiteFailed: it refuses, or its answer has another form. SiteLost: it did not answer.
+        """
+        content = tensor_bytes(told)
+        with self.opened(site, facts):
+            call = self.call_of(facts, "number", round=number, texts={step: digest(content)})
+            answered, back = ask_site(self._transport, site, call, named([content]))
+        try:
+            answer, _ = tensors_of(back[answered[step]], "a file")
+            wrong = fault(Message(answer), form)
+        except (StoreError, KeyError, TypeError) as error:
+            wrong = str(error)
+        if wrong:
+            raise SiteFailed(site, f"its answer to {step!r} is refused: {wrong}")
+        return answer
 
     # --- judging --------------------------------------------------------------------------------------------------
 

@@ -30,12 +30,6 @@ class ClientFiles:
     sha256: Mapping[str, str] = field(default_factory=dict)
     message: tuple[str, ...] = ()
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """All these files."""
-        memory = () if self.memory is None else (self.memory,)
-        return (*self.message, *memory, *self.inbox)
-
 
 ROW = np.dtype([("client", "<i4"), ("sender", "<i4"), ("round", "<i4"), ("sha256", "S64")])
 """A file: the client that it belongs to, the sender of a message, or `OWN`, the round, and the hex digest."""

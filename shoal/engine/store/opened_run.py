@@ -87,7 +87,6 @@ class OpenedRun(RunFacts):
             sample=table.sample[rows],
             client=table.client[rows],
             validation=table.validation[rows],
-            transformation=table.transformation[rows],
         )
         data = copy(self.data)
         if self.prepared.test_x is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +53,6 @@ from shoal.methods.contract.base import (
     Evaluation,
     Federation,
     Method,
-    RunHistory,
     Server,
     Update,
 )
@@ -70,9 +69,6 @@ from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.optimiser_state import OPTIMISER
 from shoal.methods.training.steps import GradientMethod
 from shoal.models.heads import UnitEmbedding
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 PROBE_SAMPLES = 5000
 """Before the end of a run the linear probe is trained on, and tested on, at most this many samples each."""
@@ -397,9 +393,3 @@ class CFCL(GradientMethod):
         if state.just_averaged and state.step and data.test_y is not None and len(data.test_x):
             metrics |= quick_probe(embed, evaluation, PROBE_SAMPLES)
         return metrics
-
-    def tables(self, history: RunHistory) -> dict[str, DataFrame]:
-        """Return the table `exchange`: who was sent whose samples."""
-        from shoal.methods.cfcl.exchange import exchange_table  # here: training needs no pandas
-
-        return {"exchange": exchange_table(history.clients)}

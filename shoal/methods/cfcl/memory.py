@@ -26,10 +26,8 @@ def updated_memory(message: Message, client: Client) -> Tensors:
     """Return a device's memory with the weights of the server's message and the samples of its inbox.
 
     Raises:
-        ClientError: fewer than two training samples, or samples with planted transformations.
+        ClientError: fewer than two training samples.
     """
-    if len(client.train.transformations) > 1:
-        raise ClientError("cfcl sends samples as they are stored: set partition.transform=none")
     if len(client.train) < 2:
         raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
     memory = dict(client.memory)
@@ -79,4 +77,4 @@ def reserves(samples: Samples, memory: Tensors, neighbours: Iterable[int]) -> di
 def pulled_samples(samples: Samples, pulled: Tensor) -> Samples:
     """Return the samples that other devices sent, given as `read_inbox` keeps them, (m,)."""
     index = pulled.to(samples.index.device)
-    return replace(samples, index=index, transformation=torch.zeros_like(index), owner=None, place=None)
+    return replace(samples, index=index, owner=None, place=None)

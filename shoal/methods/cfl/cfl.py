@@ -28,7 +28,7 @@ from shoal.methods.cfl.settings import CFLSettings
 from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import Score, Supervised, judge
 from shoal.methods.cfl.tree import Node, Tree
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, RunHistory, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message, Tensors
@@ -303,8 +303,8 @@ class CFL(Supervised):
                     scores[client][node.id] = (first, second)
         return scores
 
-    def figures(self, history: RunHistory) -> dict[str, Figure]:
+    def figures(self, server: Server, client_names: Sequence[str]) -> dict[str, Figure]:
         """Draw the tree, and the similarity matrix of each split."""
         from shoal.methods.cfl.figures import figures  # training needs no matplotlib
 
-        return figures(history)
+        return figures(server, client_names)

@@ -10,19 +10,17 @@ from matplotlib.figure import Figure
 
 from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.tree import Node, Tree
-from shoal.methods.contract.base import RunHistory
+from shoal.methods.contract.base import Server
 
 MAX_NAMED_CLIENTS = 8
 """Largest number of a leaf's clients whose names are shown."""
 
 
-def figures(history: RunHistory) -> dict[str, Figure]:
+def figures(server: Server, names: Sequence[str]) -> dict[str, Figure]:
     """Draw all figures of a CFL run, by name."""
-    server = history.server
-    if server is None or not server.round:
+    if not server.round:
         return {}
     state = CFLState.from_server(server)
-    names = history.client_names
     drawn = {"tree": tree_figure(state.tree, state.truth, names)}
     for node in state.tree.nodes:
         if node.children:

@@ -1,7 +1,7 @@
 """Base of supervised methods: a classifier or a language model, its loss and scores, its weights as a vector.
 
-Images are classified, texts are predicted word by word. Clients are judged on their own validation samples, which have
-the client's planted transformation. Perplexity is exp of the mean loss per token.
+Images are classified, texts are predicted word by word. Clients are judged on their own validation samples. Perplexity
+is exp of the mean loss per token.
 """
 
 from __future__ import annotations

@@ -48,9 +48,8 @@ from shoal.methods.contract.questions import Question
 from shoal.methods.contract.site_sums import SiteSums
 from shoal.models.encoders import OF_KIND, encoders_for
 
-if TYPE_CHECKING:  # only figures and tables need them: training runs without
+if TYPE_CHECKING:  # only figures need it: training runs without
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 
 SELECTING = "selecting"
@@ -228,27 +227,6 @@ class Evaluation:
     threads: int = 1
     shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
     at_site: SiteSums | None = None
-
-
-@dataclass(frozen=True)
-class RunHistory:
-    """A run's tables and states, from which a method draws its figures without reading a file.
-
-    Attributes:
-        rounds: a row a round: `round`, bytes, seconds, and the metrics of `evaluate` where it was evaluated.
-        updates: a row a round and client: `round`, `client`, bytes, seconds, and the metrics of `client_update`.
-        client_names: names of the clients, in the order of their ids; there may be fewer names than clients.
-        class_names: names of the classes; empty where the data have no labels.
-        server: the newest state; None before the first checkpoint.
-        clients: all clients with their memories under that state.
-    """
-
-    rounds: DataFrame
-    updates: DataFrame
-    client_names: tuple[str, ...]
-    class_names: tuple[str, ...]
-    server: Server | None
-    clients: Clients
 
 
 class Method(ABC):
@@ -584,10 +562,11 @@ class Method(ABC):
         """
         return None
 
-    def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """Return figures that only runs of this method have, by file name without suffix; by default none."""
-        return {}
+    def figures(self, server: Server, client_names: Sequence[str]) -> dict[str, Figure]:
+        """Return figures that only runs of this method have, by file name without suffix; by default none.
 
-    def tables(self, history: RunHistory) -> dict[str, DataFrame]:
-        """Return tables that only runs of this method have, by file name without suffix; by default none."""
+        Args:
+            server: the last state of the run.
+            client_names: names of the clients by id; there may be fewer names than clients.
+        """
         return {}

@@ -21,7 +21,7 @@ from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client, sum_of_tables
 from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy, table_ari
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
-from shoal.methods.scores.no_groups import Groups, gain_over_no_groups
+from shoal.methods.scores.no_groups import Groups, gain_over_no_groups, mean_over_sites
 
 MAX_SAMPLES = 2_000
 """Samples of the comparison, a seeded draw: encoding them takes seconds."""
@@ -158,7 +158,7 @@ def compare_clusters(
 def mean_comparison(parts: Sequence[Comparison]) -> Comparison:
     """Return the mean of comparisons on the samples of several sites, by their numbers of samples.
 
-    A number that some of them lack is the mean of the others. Whether the samples have groups is not told.
+    A number that some of them lack is the mean of the others.
 
     Args:
         parts: at least one.
@@ -178,6 +178,7 @@ def mean_comparison(parts: Sequence[Comparison]) -> Comparison:
             found[space] = float(np.average(values, weights=[part.samples for part in having]))
         return found
 
+    groups = [part.groups for part in parts if part.groups is not None]
     by_client = {}
     for name in sorted({name for part in parts for name in part.by_client}):
         scores = [part.by_client[name] for part in parts if name in part.by_client]
@@ -199,6 +200,7 @@ def mean_comparison(parts: Sequence[Comparison]) -> Comparison:
         ari=mean("ari"),
         chance_ari=mean("chance_ari"),
         by_client=by_client,
+        groups=mean_over_sites(groups) if groups else None,
     )
 
 

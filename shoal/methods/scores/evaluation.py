@@ -1,7 +1,6 @@
 """The evaluation of a trained model: clusters over all samples, and in the final evaluation its representation.
 
-It uses all training samples that some client holds and the test part, without augmentation. Training samples carry
-their planted rotations and label maps; test samples are unchanged.
+It uses all training samples that some client holds and the test part, without augmentation.
 """
 
 from __future__ import annotations

@@ -61,17 +61,30 @@ class Groups:
         clusters: clusters that are large enough.
         samples: their number of samples.
         symmetric: whether they are, so that no small group is likely to lie beside a large one.
+        sites: number of sites of whose own samples the gain is the mean.
     """
 
     gain: float | None
     clusters: int
     samples: int
     symmetric: bool = True
+    sites: int = 1
 
     @property
     def clear(self) -> bool:
         """Whether there are groups: the gain is `GROUPS_GAIN` or more."""
         return self.gain is not None and self.gain >= GROUPS_GAIN
+
+
+def mean_over_sites(parts: Sequence[Groups]) -> Groups:
+    """Return the mean gain of sites that were judged each by its own samples, weighted by their numbers of samples.
+
+    A site whose clusters are too small to tell counts as one without groups.
+    """
+    samples = [part.samples for part in parts]
+    gain = float(np.average([part.gain or 0.0 for part in parts], weights=samples))
+    symmetric = all(part.symmetric for part in parts)
+    return Groups(gain, max(part.clusters for part in parts), sum(samples), symmetric, len(parts))
 
 
 def gain_over_no_groups(

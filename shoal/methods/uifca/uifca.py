@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, RunHistory, Server, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
@@ -34,9 +34,6 @@ from shoal.methods.uifca.kfed import gather_centres, kfed_assignment, send_centr
 from shoal.methods.uifca.quality import CurrentAssignment, point_scores
 from shoal.methods.uifca.state import UIFCAState
 from shoal.models.normalising_flows import bits_per_dimension
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MIN_POINTS = 2
 """A local centre of k-FED's start is the mean of so many points at least."""
@@ -274,15 +271,6 @@ class UIFCA(FlowMethod):
         """Return the clusters of all samples, given those of the clients' points."""
         index = torch.cat([client.train.index for client in clients])
         return assign_samples(self.predictor(server), evaluation, None, own_clusters=(index, found.cluster))
-
-    def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """Draw images from each flow of the last state."""
-        server = history.server
-        if self.context.spec.kind != "image" or server is None or not server.round:
-            return {}
-        from shoal.methods.uifca.figures import samples_figure  # training needs no matplotlib
-
-        return {"samples": samples_figure(self.flow(), server.model["flows"], self.context.seed)}
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
         """Return the assignment that clients would find if a cluster round began now."""

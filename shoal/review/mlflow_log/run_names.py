@@ -14,7 +14,7 @@ MAX_NAME_CHARACTERS = 250
 """Characters of a run's name that MLflow's tables hold."""
 MAX_VALUE_CHARACTERS = 24
 """Characters of a setting's value in a name."""
-IN_TITLE = ("partition.clients", "partition.transform", "seed")
+IN_TITLE = ("partition.clients", "seed")
 """Settings that are in every name, beside method, data and partition scheme."""
 PARAMETER_OF = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
 """The parameter of a partition scheme that is in every name."""
@@ -61,9 +61,6 @@ def partition_title(settings: Settings) -> str:
         words += f"({getattr(partition, PARAMETER_OF[partition.kind])})"
     if partition.clients:
         words += f" x{partition.clients}"
-    transform = getattr(partition, "transform", "none")
-    if transform != "none":
-        words += f"+{transform}"
     return words
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
-from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.sites.site_table import site_table
 from shoal.engine.store.embedded import images_behind, why_no_images
@@ -48,7 +47,7 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
         run.event("images_not_shown", level=WARNING, message=reason)
     if images is None or table is None:
         return []
-    return draw_sheets(folder, table, images_of(images, load_partition(run.folder_of("partition"))))
+    return draw_sheets(folder, table, images_of(images))
 
 
 def draw_sheets(folder: Path, table: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Path]:
@@ -88,7 +87,7 @@ def draw_sheets_of_site(run: RunFolder, own: Prepared) -> list[Path]:
     images = images_behind(own)
     if images is None:
         return []
-    return draw_sheets(folder, site_table(run), images_of(images, None))
+    return draw_sheets(folder, site_table(run), images_of(images))
 
 
 def named_clusters(run: RunFolder) -> pd.DataFrame | None:
@@ -99,23 +98,14 @@ def named_clusters(run: RunFolder) -> pd.DataFrame | None:
     return with_stable_numbers(table)
 
 
-def images_of(prepared: Prepared, partition: Partition | None) -> Callable[[str, int], np.ndarray]:
-    """Return a function from (part, number) to the image as its client holds it, uint8 (channels, height, width).
-
-    Without a partition it is the image of the set.
-    """
+def images_of(prepared: Prepared) -> Callable[[str, int], np.ndarray]:
+    """Return a function from (part, number) to the image, uint8 (channels, height, width)."""
     paint = painter_of(prepared)
-    turns_of = {}
-    if partition is not None:
-        turns = np.array([change.degrees // 90 for change in partition.transformations])[partition.transformation]
-        turns_of = dict(zip(partition.sample.tolist(), turns.tolist(), strict=True))
 
     def image_of(part: str, sample: int) -> np.ndarray:
-        if part == TEST:
-            assert prepared.test_x is not None
-            return paint(np.asarray(prepared.test_x[sample]))
-        turns = turns_of.get(sample, 0)
-        return np.rot90(paint(np.asarray(prepared.train_x[sample])), turns, axes=(-2, -1))
+        samples = {TEST: prepared.test_x}.get(part, prepared.train_x)
+        assert samples is not None
+        return paint(np.asarray(samples[sample]))
 
     return image_of
 

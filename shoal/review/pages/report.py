@@ -190,11 +190,14 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
+    table = run.table("clients")
+    trained = set(zip(table["client"], table["round"], strict=True))  # some of them when the run was resumed
     rounds_of: dict[int, set[int]] = {}
     for event in run.whole_events():
         if event.kind in MISSED_EVENTS:
             for client in event.facts.get("clients", [event.facts.get("client")]):
-                rounds_of.setdefault(client, set()).add(event.round)
+                if (client, event.round) not in trained:
+                    rounds_of.setdefault(client, set()).add(event.round)
     names = client_names(run)
     rows = []
     for client, rounds in sorted(rounds_of.items(), key=lambda item: (-len(item[1]), item[0])):

@@ -383,7 +383,7 @@ def cluster_table(prepared: Prepared, partition: Partition, found: Assigned) -> 
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
     (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
-    where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
+    where classes have names), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.views.view.all_samples` orders them
     train = len(order)
@@ -437,11 +437,6 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
     if prepared.train_y is None:
         return None
     y = np.asarray(prepared.train_y)[partition.sample[order]]
-    planted = partition.transformation[order]
-    for number, change in enumerate(partition.transformations):
-        if change.labels:
-            rows = planted == number
-            y[rows] = np.asarray(change.labels)[y[rows]]
     test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
     known = np.concatenate([y, test])
     words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]

@@ -113,7 +113,7 @@ def by_number(name: str) -> tuple[int, int, str]:
 
 
 def labels_by_clients(run: RunFolder) -> CrossTable | None:
-    """Count samples by label and client, as the partition dealt them (before planted label maps).
+    """Count samples by label and client, as the partition dealt them.
 
     Returns:
         None where there are no labels, or the data are not on this machine, or are others now.

@@ -2,17 +2,28 @@
 
 A night says in an event of its run which run is the champion. The names are found when the run's cluster table is
 written, kept in clusters.json, and are the column `cluster_id` of the table, so that a number means the same cluster
-from night to night (`shoal.methods.scores.cluster_names`).
+from night to night.
+
+A model numbers its clusters as it pleases. Each new cluster gets the name of the old cluster that it continues, by the
+samples that are in both; names are whole numbers, and a name is never given to another cluster. The pairs are those
+with the largest sum of Jaccard indices (Kuhn 1955).
+
+Symbols in shapes: a old clusters, b new clusters.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from shoal.methods.scores.cluster_names import ClusterChange, OldClusters, name_clusters
+KEEP = 0.2
+"""Smallest Jaccard index of two clusters of which the new one keeps the name."""
+PART = 0.2
+"""Smallest share of a cluster's samples that says where they came from, or went."""
 
 NIGHT = "night_starts"
 """Event of a run: a night began it; the entry `champion` names the run whose clusters give the names."""
@@ -26,6 +37,39 @@ NAME_MEANING = (
     "the number that the cluster keeps from night to night, in clusters.parquet, `shoal predict` and `assign` too"
 )
 """The meaning of the column, in words."""
+
+
+@dataclass(frozen=True)
+class ClusterChange:
+    """A cluster that is new or gone.
+
+    Args:
+        kind: new or gone.
+        before: the name of the old cluster that is gone; of a new cluster, the old ones of which it has many samples.
+        after: the name of the new cluster; of one that is gone, those that have many of its samples.
+        samples: number of its samples.
+    """
+
+    kind: Literal["new", "gone"]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    samples: int
+
+    def sentence(self) -> str:
+        """Return the change in one sentence.
+
+        >>> ClusterChange("new", (), (12,), 45).sentence()
+        'cluster 12 is new, with 45 samples'
+        >>> ClusterChange("new", (7,), (12,), 45).sentence()
+        'cluster 12 is new, with 45 samples, many of them from cluster 7'
+        >>> ClusterChange("gone", (4,), (2, 9), 30).sentence()
+        'cluster 4 is gone: its samples are now in clusters 2 and 9'
+        """
+        if self.kind == "new":
+            origin = f", many of them from {_listed(self.before)}" if self.before else ""
+            return f"cluster {self.after[0]} is new, with {self.samples:,} sample{'s' * (self.samples != 1)}{origin}"
+        where = f": its samples are now in {_listed(self.after)}" if self.after else ""
+        return f"cluster {self.before[0]} is gone{where}"
 
 
 @dataclass(frozen=True)
@@ -76,10 +120,41 @@ def names_after(old: NamedTable, table: pd.DataFrame, clusters: int, taken: int)
             share a name with a later one.
     """
     count = len(old.names.names)
-    before = OldClusters(old.names.names, _sizes(old.table, count), max(old.names.next_name, taken))
+    names = replace(old.names, next_name=max(old.names.next_name, taken))
     shared = shared_samples(old.table, table, count, clusters)
-    found = name_clusters(before, shared, _sizes(table, clusters))
-    return StableNames(found.names, found.next_name, old.run, found.changes)
+    found = name_clusters(names, _sizes(old.table, count), shared, _sizes(table, clusters))
+    return replace(found, before=old.run)
+
+
+def name_clusters(old: StableNames, old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> StableNames:
+    """Return the names of new clusters: those of the old ones that they continue, and new ones.
+
+    Args:
+        old: the names of the old clusters.
+        old_sizes: samples of each.
+        shared: number of samples that are in old cluster i and in new cluster j, int (a, b).
+        sizes: samples of each new cluster, those included that no old cluster has.
+    """
+    continued = _pairs(shared)
+    continued |= _empty_pairs(old_sizes, sizes, continued)
+    names = []
+    next_name = old.next_name
+    for new in range(len(sizes)):
+        if new in continued:
+            names.append(old.names[continued[new]])
+        else:
+            names.append(next_name)
+            next_name += 1
+    changes = []
+    for new, size in enumerate(sizes):
+        if size and new not in continued:
+            origins = np.flatnonzero(shared[:, new] >= PART * size)
+            changes.append(ClusterChange("new", _named(old.names, origins), (names[new],), int(size)))
+    for gone, size in enumerate(old_sizes):
+        if size and gone not in continued.values():
+            where = np.flatnonzero(shared[gone] >= PART * max(1, shared[gone].sum()))
+            changes.append(ClusterChange("gone", (old.names[gone],), _named(names, where), int(size)))
+    return StableNames(tuple(names), next_name, changes=tuple(changes))
 
 
 def shared_samples(old: pd.DataFrame, new: pd.DataFrame, old_clusters: int, new_clusters: int) -> np.ndarray:
@@ -114,3 +189,32 @@ def with_stable_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 def _sizes(table: pd.DataFrame, clusters: int) -> tuple[int, ...]:
     return tuple(int(size) for size in np.bincount(table["cluster"].to_numpy(), minlength=clusters))
+
+
+def _pairs(shared: np.ndarray) -> dict[int, int]:
+    """Return the old cluster that each new one continues, by shared samples."""
+    from scipy.optimize import linear_sum_assignment
+
+    union = shared.sum(1, keepdims=True) + shared.sum(0, keepdims=True) - shared
+    jaccard = shared / np.maximum(union, 1)
+    rows, columns = linear_sum_assignment(jaccard, maximize=True)
+    return {int(j): int(i) for i, j in zip(rows, columns, strict=True) if jaccard[i, j] >= KEEP}
+
+
+def _empty_pairs(old_sizes: Sequence[int], sizes: Sequence[int], continued: dict[int, int]) -> dict[int, int]:
+    """Return pairs of empty clusters in their order: nothing tells them apart, and they need no new names."""
+    taken = set(continued.values())
+    old_empty = [i for i, size in enumerate(old_sizes) if size == 0 and i not in taken]
+    new_empty = [j for j, size in enumerate(sizes) if size == 0 and j not in continued]
+    return dict(zip(new_empty, old_empty, strict=False))
+
+
+def _named(names: Sequence[int], places: np.ndarray) -> tuple[int, ...]:
+    return tuple(names[place] for place in places.tolist())
+
+
+def _listed(names: Sequence[int]) -> str:
+    """Return names of clusters in words."""
+    if len(names) == 1:
+        return f"cluster {names[0]}"
+    return f"clusters {', '.join(map(str, names[:-1]))} and {names[-1]}"

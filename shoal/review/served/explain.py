@@ -14,7 +14,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shoal.core.errors import DataError
-from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -105,7 +104,7 @@ class Explained:
         image_set = images_behind(prepared)
         if image_set is None:
             raise DataError(str(why_no_images(prepared)))
-        image_of = images_of(image_set, load_partition(self.run.folder_of("partition")))
+        image_of = images_of(image_set)
         blocks = []
         for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
             samples = self.shown[self.shown["client_name"] == row["client"]].drop(columns="client_name")

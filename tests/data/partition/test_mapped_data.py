@@ -17,7 +17,7 @@ from shoal.data.partition.schemes import IID
 from shoal.data.partition.table import load_partition, save_partition
 from shoal.data.sets.prepared import open_prepared
 from shoal.data.views import view
-from shoal.data.views.view import DeviceData, client_samples
+from shoal.data.views.view import DeviceData, all_samples, client_samples
 
 
 def test_a_mapped_set_is_the_same_and_its_files_are_not_written_to(
@@ -46,12 +46,27 @@ def test_a_partition_is_read_as_it_was_written(build: Callable[..., Any], tmp_pa
     found = load_partition(tmp_path / "partition")
     assert found.digest == partition.digest
     assert (found.sample.dtype, found.client.dtype) == (np.int64, np.int32)
-    for name in ("sample", "client", "validation", "transformation"):
+    for name in ("sample", "client", "validation"):
         assert np.array_equal(getattr(found, name), getattr(partition, name)), name
     for client in range(3):
         samples = client_samples(DeviceData(prepared), found, client)
-        assert samples.transformation.dtype == torch.int64, "it numbers rows of a table"
         assert samples.index.tolist() == partition.samples_of(client).tolist()
+
+
+def test_samples_without_labels(build: Callable[..., Any]) -> None:
+    data = build(20)
+    samples = all_samples(DeviceData(data), make_partition(IID(clients=2), data))
+    assert len(samples) == 20
+    with pytest.raises(ValueError, match="no labels"):
+        samples.y()
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("text", torch.int32), ("vector", torch.float32)])
+def test_text_and_vectors_stay_as_they_are(build: Callable[..., Any], kind: str, dtype: torch.dtype) -> None:
+    data = build([0, 1] * 10, shape=(6,), kind=kind)
+    samples = client_samples(DeviceData(data), make_partition(IID(clients=2), data), 0)
+    assert samples.x().dtype == dtype
+    assert torch.equal(samples.x(), samples.raw())
 
 
 def test_a_file_is_not_damaged_because_another_thread_parses_python(

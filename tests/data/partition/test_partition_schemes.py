@@ -228,7 +228,6 @@ def test_limit_is_a_random_subset(digits):
         (IID(validation=-0.1), None, "expected at least 0"),
         (IID(clients=2.5), None, "partition.clients is 2.5, expected a whole number at least 1"),
         (IID(clients="many"), None, "expected a whole number"),
-        (IID(transform="mirror"), None, "partition.transform is 'mirror', expected one of none"),
         (Dirichlet(beta=0), None, "partition.beta is 0, expected above 0"),
         (Dirichlet(beta=-1), None, "partition.beta is -1, expected above 0"),
         (Dirichlet(beta=float("nan")), None, "partition.beta is nan"),

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -6,13 +7,13 @@ import pytest
 
 from shoal.core.errors import PartitionError
 from shoal.data.partition import store as store_module
-from shoal.data.partition.make import make_partition
+from shoal.data.partition.make import GROUPS, make_partition
 from shoal.data.partition.schemes import IID, Dirichlet
 from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
-from shoal.data.partition.summary import describe, label_counts, summary
-from shoal.data.partition.table import Transformation, load_partition, save_partition
+from shoal.data.partition.summary import label_counts, summary
+from shoal.data.partition.table import load_partition, save_partition
 
-SCHEME = IID(clients=4, validation=0.2, transform="label_swap", groups=2)
+SCHEME = IID(clients=4, validation=0.2)
 
 
 @pytest.fixture
@@ -25,15 +26,15 @@ def saved(digits, tmp_path):
 def test_parquet_round_trip(saved):
     partition, folder = saved
     loaded = load_partition(folder)
-    for name in ("sample", "client", "validation", "transformation"):
+    for name in ("sample", "client", "validation"):
         assert np.array_equal(getattr(loaded, name), getattr(partition, name))
-    for name in ("data", "data_digest", "clients", "transformations", "truth", "digest", "settings"):
+    for name in ("data", "data_digest", "clients", "truth", "digest", "settings"):
         assert getattr(loaded, name) == getattr(partition, name)
     table = pd.read_parquet(folder / "partition.parquet")
-    assert list(table.columns) == ["sample", "client", "split", "transformation"]
+    assert list(table.columns) == ["sample", "client", "split"]
 
 
-@pytest.mark.parametrize("column", ["sample", "client", "split", "transformation"])
+@pytest.mark.parametrize("column", ["sample", "client", "split"])
 def test_a_changed_table_is_detected(saved, column):
     _, folder = saved
     table = pd.read_parquet(folder / "partition.parquet")
@@ -96,10 +97,8 @@ def test_summary(digits, saved):
     partition, _ = saved
     table = summary(partition, digits)
     labels = [f"label_{k}" for k in range(10)]
-    assert list(table.columns) == ["client", "train", "validation", *labels, "transformation", "group"]
+    assert list(table.columns) == ["client", "train", "validation", *labels]
     assert (table["train"] + table["validation"]).tolist() == table[labels].sum(axis=1).tolist()
-    assert table["group"].tolist() == [0, 0, 1, 1]
-    assert table["transformation"].tolist() == ["labels 0->1 1->0"] * 2 + ["labels 2->3 3->2"] * 2
     counts = label_counts(partition, digits)
     assert counts.shape == (10, 4)
     assert counts.sum() == len(partition.sample)
@@ -109,22 +108,20 @@ def test_summary_of_natural_clients_without_labels(build):
     from shoal.data.partition.schemes import ByColumn
 
     data = build(20, clients=["a", "b"] * 10)
-    table = summary(make_partition(ByColumn(), data), data)
-    assert list(table.columns) == ["client", "name", "train", "validation", "transformation"]
+    partition = make_partition(ByColumn(), data)
+    table = summary(partition, data)
+    assert list(table.columns) == ["client", "name", "train", "validation"]
     assert table["name"].tolist() == ["a", "b"]
-    assert label_counts(make_partition(ByColumn(), data), data).shape == (0, 2)
+    assert label_counts(partition, data).shape == (0, 2)
+    about = replace(data.manifest, extra={**data.manifest.extra, GROUPS: {"b": 0, "a": 1}})
+    partition = make_partition(ByColumn(), replace(data, manifest=about))
+    assert partition.truth == (1, 0)
+    assert summary(partition, data)["group"].tolist() == [1, 0]
 
 
-def test_pooled_keeps_samples_and_transformations(saved):
+def test_pooled_keeps_samples(saved):
     partition, _ = saved
     pooled = partition.pooled()
     assert pooled.clients == 1
     assert pooled.counts().tolist() == [partition.counts().sum()]
     assert sorted(pooled.sample) == sorted(partition.sample)
-    transformation_of = dict(zip(partition.sample, partition.transformation, strict=True))
-    assert all(transformation_of[s] == t for s, t in zip(pooled.sample, pooled.transformation, strict=True))
-
-
-def test_descriptions():
-    assert describe(Transformation()) == "none"
-    assert describe(Transformation("rotation", 90)) == "rotated by 90"

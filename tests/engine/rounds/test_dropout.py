@@ -28,7 +28,7 @@ from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.review.pages.report import missed_rounds, write_report
 from tests.chaos.trial import settings_of
 from tests.engine.rounds.test_every_method_runs import CASES
-from tests.engine.test_recorded_bits import write_colour_set
+from tests.engine.test_recorded_bits import write_sets
 from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
@@ -211,6 +211,6 @@ def test_two_threads_may_write_the_same_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_goes_on_without_those_that_drop_out(home: Path, method: str, probability: float) -> None:
-    write_colour_set()
+    write_sets()
     run = straight(settings_of(method, participation={"dropout": probability}))
     assert run.status().state == FINISHED

@@ -16,7 +16,7 @@ from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.review.results.result import run_result
 from tests.runs import go_on, numbers, stopped, straight
 
-VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3}
 CASES: dict[str, dict[str, Any]] = {
     "cfl": {
         "method": {"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},

@@ -98,7 +98,7 @@ def test_a_run_at_sites_is_refused_where_they_are_not_reached(sites: Federation,
         new_run(settings_of("fedkmeans", partition={"kind": "dirichlet", "clients": 3}))
     with pytest.raises(PartitionError, match="cannot leave its sites"):
         new_run(settings_of("fedkmeans", partition={"kind": "iid", "clients": 3}))
-    with pytest.raises(SettingsError, match=r"set model\.clusters"):
+    with pytest.raises(SettingsError, match=r"set workers\.runner=sites"):
         new_run(settings_of("fedkmeans", model={"clusters": "auto"}))
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
-from shoal.methods.contract.base import ClientError, Federation, Message, MethodError, Update
+from shoal.methods.contract.base import Federation, Message, MethodError, Update
 
 DEVICES = 4
 
@@ -188,17 +187,6 @@ def test_a_uniform_pull_draws_from_the_whole_local_set(world):
         given[selection] = len(sent[sent[:, 1] == 0][:, 0].unique())
     assert given["cfcl"] == 4, "of the 24 samples of device 0"
     assert given["uniform"] > 12
-
-
-def test_planted_transformations_are_refused(world):
-    """Samples travel as their indices, which say nothing of a transformation."""
-    net = Net(world)
-    client = net.client(0)
-    turned = replace(
-        client, train=replace(client.train, transformations=(Transformation(), Transformation(degrees=90)))
-    )
-    with pytest.raises(ClientError, match=r"set partition\.transform=none"):
-        net.method.client_update(net.method.broadcast(net.server, 0), turned)
 
 
 def test_partial_participation_is_refused(world):

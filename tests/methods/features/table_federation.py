@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
 from shoal.engine.messages.inspection import MAX_ABS_VALUE
@@ -70,7 +69,7 @@ class Rows(Clients):
 
     def samples(self, rows: np.ndarray) -> Samples:
         index = torch.from_numpy(rows)
-        return Samples(self.data, index, torch.zeros_like(index), (Transformation(),))
+        return Samples(self.data, index)
 
     def __getitem__(self, client: int) -> Client:
         own = self.samples(np.flatnonzero(self.owner == client))

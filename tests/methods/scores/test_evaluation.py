@@ -1,14 +1,11 @@
 import math
 import weakref
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from shoal.data.partition.table import Transformation
 from shoal.data.views.augment import RECIPES
-from shoal.data.views.view import Samples
 from shoal.methods.contract.base import MethodError, Prediction
 from shoal.methods.contract.prediction import ShardPredictions
 from shoal.methods.scores import evaluation
@@ -71,18 +68,6 @@ def test_without_labels_no_score(make_world):
     world = make_world(labels=False)
     metrics = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["grey"])
     assert metrics.keys() == ALWAYS | FINAL | {"alignment"}
-
-
-def test_planted_rotations_and_label_maps_count_for_training_samples(world):
-    """The bright quarter is turned on half of the training samples, and their labels are mapped along."""
-    turned = (torch.arange(96) >= 48).long()
-    # rot90 takes the quarters 0 1 / 2 3 to 1 3 / 0 2.
-    changes = (Transformation(), Transformation("turned", 90, (2, 0, 3, 1)))
-    train = Samples(world.data, torch.arange(96), turned, changes)
-    metrics = evaluate_predictor(planted, replace(world.evaluation(), train=train))
-    assert metrics["acc"] == 1
-    unmapped = replace(train, transformations=(Transformation(), Transformation("turned", 90)))
-    assert evaluate_predictor(planted, replace(world.evaluation(), train=unmapped))["acc"] < 0.8
 
 
 def test_what_kmeans_cannot_do_is_said(world):

@@ -1,12 +1,21 @@
 """Samples with groups are told from samples without, whatever noise looks like."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-from shoal.methods.scores.no_groups import GROUPS_GAIN, NO_GROUPS_GAIN, Groups, gain_over_no_groups, levels_of
+from shoal.methods.scores.baselines import Comparison, mean_comparison
+from shoal.methods.scores.no_groups import (
+    GROUPS_GAIN,
+    NO_GROUPS_GAIN,
+    Groups,
+    gain_over_no_groups,
+    levels_of,
+    mean_over_sites,
+)
 from tests.conftest import one_quick
 
 
@@ -117,3 +126,12 @@ def test_columns_of_few_values_keep_them() -> None:
     assert levels_of(np.array([0.0, 0.5, 2.0])) == pytest.approx([0, 0.5, 1, 1.5, 2])
     assert levels_of(np.array([0.0, 0.5, 1.2])) is None
     assert levels_of(np.random.default_rng(0).random(100)) is None
+
+
+def test_the_gain_of_sites_is_their_mean_by_samples() -> None:
+    parts = [Groups(8.0, 4, 300, symmetric=False), Groups(None, 1, 100), Groups(4.0, 3, 400)]
+    mean = Groups(5.0, 4, 800, symmetric=False, sites=3)
+    assert mean_over_sites(parts) == mean
+    of_sites = [Comparison(part.samples, "columns", 0.9, {}, groups=part) for part in parts]
+    assert mean_comparison(of_sites).groups == mean
+    assert mean_comparison([replace(of_sites[0], groups=None)]).groups is None

@@ -78,6 +78,7 @@ def test_uneven_classes_are_good_if_they_are_found_and_chance_if_not(small: int,
         ({"groups": Groups(0.9, 2, 100), "space": "columns"}, "chance", "K-means finds no more in 100 samples"),
         ({"groups": Groups(0.9, 2, 100)}, "doubtful", "K-means finds no more in 100 samples"),
         ({"groups": Groups(0.9, 3, 100), "space": "columns"}, "doubtful", "too few to tell"),
+        ({"groups": Groups(0.9, 2, 100, sites=3), "space": "columns"}, "doubtful", "each site was judged alone"),
         (
             {"groups": Groups(0.9, 2, 100, symmetric=False), "space": "columns"},
             "doubtful",

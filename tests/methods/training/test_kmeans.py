@@ -6,7 +6,6 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import DataSpec, Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.clustering.k_means import kmeans
@@ -29,7 +28,7 @@ def test_vectors(tmp_path: Path):
     write_prepared(tmp_path / "v", Manifest("v", "vector", (6,), None, 60, 0, "", ""), {"train_x": x})
     prepared = open_prepared(tmp_path / "v")
     data = DeviceData(prepared)
-    train = Samples(data, torch.arange(60), torch.zeros(60, dtype=torch.int64), (Transformation(),))
+    train = Samples(data, torch.arange(60))
     method = KMeansPixels(KMeansSettings(), Context(prepared.spec, ModelSettings(clusters=3)))
     client = Client(0, train, train, {}, (), Streams(0, 1, 0))
     update = method.client_update(method.broadcast(method.init_server(None), 0), client)

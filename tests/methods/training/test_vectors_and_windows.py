@@ -13,7 +13,6 @@ import torch
 from sklearn.cluster import KMeans
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.augment import AugmentSettings
 from shoal.data.views.view import DeviceData, Samples
@@ -58,7 +57,7 @@ class Sites(Clients):
 
     def samples(self, rows: np.ndarray) -> Samples:
         index = torch.from_numpy(rows)
-        return Samples(self.data, index, torch.zeros_like(index), (Transformation(),))
+        return Samples(self.data, index)
 
     def __getitem__(self, client: int) -> Client:
         own = self.samples(np.flatnonzero(self.owner == client))

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Context, Evaluation, Federation, Method, ModelSettings, Server, Tensors
@@ -29,15 +28,13 @@ class Federated:
 
     def client(self, k: int, round: int = 1, memory: Tensors | None = None) -> Client:
         index = self.owned[k]
-        samples = Samples(self.data, index, torch.zeros_like(index), (Transformation(),))
+        samples = Samples(self.data, index)
         return Client(k, samples, samples.take(torch.arange(0)), memory or {}, (), Streams(0, round, k))
 
     def evaluation(self, round: int = 1) -> Evaluation:
         """Return an evaluation of all clients' samples and the test part."""
         index = torch.cat(self.owned).sort().values
-        return Evaluation(
-            self.data, Samples(self.data, index, torch.zeros_like(index), (Transformation(),)), Streams(0, round)
-        )
+        return Evaluation(self.data, Samples(self.data, index), Streams(0, round))
 
     def method(self, name: str = "uifca", lr: float = 3e-3, fraction: float = 1.0, **settings: object) -> Method:
         kind = METHODS[name]

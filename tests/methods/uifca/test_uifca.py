@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
 from shoal.engine.settings.run_settings import make_settings
@@ -46,7 +45,7 @@ def blobs(tmp_path_factory):
 
 def client(data, k, round=1, memory=None):
     index = torch.arange(k * POINTS, (k + 1) * POINTS)
-    samples = Samples(data, index, torch.zeros_like(index), (Transformation(),))
+    samples = Samples(data, index)
     return Client(k, samples, samples.take(torch.arange(0)), memory or {}, (), Streams(0, round, k))
 
 

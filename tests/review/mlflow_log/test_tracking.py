@@ -140,7 +140,7 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
 def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
     settings = small(
         method={"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},
-        partition={"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2},
+        partition={"kind": "iid", "clients": 4, "validation": 0.3},
         participation={"fraction": 0.75},
         rounds=4,
     )

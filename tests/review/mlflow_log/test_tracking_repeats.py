@@ -249,7 +249,6 @@ def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None
     [
         ({"partition": {"kind": "dirichlet", "clients": 5}}, "fedpnp digits dirichlet(0.5) x5 seed 0"),
         ({"partition": {"kind": "labels_per_client"}, "seed": 3}, "fedpnp digits labels_per_client(2) x5 seed 3"),
-        ({"partition": {"kind": "iid", "transform": "label_swap"}}, "fedpnp digits iid x5+label_swap seed 0"),
         ({"partition": {"kind": "by_column"}, "method": "fedcc"}, "fedcc digits by_column(client) seed 0"),
         ({"partition": {"kind": "auto"}}, "fedpnp digits auto seed 0"),
     ],

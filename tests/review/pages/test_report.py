@@ -285,7 +285,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
 @pytest.mark.long
 def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> None:
     method = {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}
-    partition = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+    partition = {"kind": "iid", "clients": 4, "validation": 0.3}
     run = judged(small(method=method, partition=partition, rounds=2))
     summary = summary_of(run)
     assert "with labels" in summary.task
@@ -328,7 +328,7 @@ def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypa
 
     run = new_run(small(rounds=1))
     with monkeypatch.context() as patch:
-        patch.setattr(figures, "draw_method_views", broken)
+        patch.setattr(figures, "draw_method_figures", broken)
         patch.setattr(report, "confusion", broken)
         for _ in range(2):
             assert drive(run).status == "finished"

@@ -16,7 +16,7 @@ from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.evaluation import table_metrics
 from shoal.review.results.clusters import can_have_clusters, cluster_facts, keep_clusters, read_clusters
 from tests.conftest import SMALL
-from tests.engine.test_recorded_bits import CASES, case_settings, write_colour_set
+from tests.engine.test_recorded_bits import CASES, case_settings, write_sets
 from tests.runs import straight
 
 MAJORITY = {"partition": {"kind": "majority", "p": 0.5, "clients": 3}}
@@ -49,7 +49,7 @@ def test_every_method_that_finds_clusters_has_a_case() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", list(settings_by_method()))
 def test_the_table_gives_the_logged_scores(home: Path, name: str) -> None:
-    write_colour_set()
+    write_sets()
     worker = Worker()
     run = straight(settings_by_method()[name], worker.handle)
     assert keep_clusters(run, worker.handle)

@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from shoal.data.partition.schemes import IID
+from shoal.data.partition.schemes import ByColumn
 from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.store.checkpoint import newest_valid
@@ -18,6 +18,7 @@ from shoal.methods.cfl.supervised import judge
 from shoal.methods.cfl.tree import Tree
 from shoal.review.pages.figures import draw_figures
 from shoal.review.served.enroll import enroll, new_client
+from tests.planted_groups import write_swapped
 
 pytestmark = pytest.mark.long
 
@@ -37,14 +38,8 @@ def made(tmp_path_factory):
         settings = make_settings(
             {
                 "method": {"name": "cfl", "criterion": "schedule", "schedule": [14]},
-                "data": {"name": "digits"},
-                "partition": {
-                    "kind": "iid",
-                    "clients": 2 * CLIENTS,
-                    "transform": "label_swap",
-                    "groups": 2,
-                    "validation": 0.2,
-                },
+                "data": {"name": "swapped"},
+                "partition": {"kind": "by_column", "validation": 0.2},
                 "local": {"lr": 0.1, "epochs": 5, "batch": 100},
                 "rounds": 18,
                 "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
@@ -52,11 +47,13 @@ def made(tmp_path_factory):
                 "evaluate": {"every": 6},
             }
         )
+        write_swapped("swapped", clients=2 * CLIENTS)
         run = new_run(settings)
         drive(run)
+        write_swapped("others", clients=24, seed=5)
         store = home / "data" / "store"
-        prepared = prepare("digits", store)
-        scheme = IID(clients=24, transform="label_swap", groups=2, validation=0.2)
+        prepared = prepare("others", store)
+        scheme = ByColumn(validation=0.2)
         ensure_partition(store, prepared, scheme, limit=None, seed=5)
         return home, run, partition_folder(store, prepared, scheme, limit=None, seed=5)
 
