@@ -154,14 +154,10 @@ class HostileWorker:
 
     def spoilt(self, update: Update) -> Update:
         """An update made wrong."""
-        found = self.spoil(replace(update, client=self.client))
-        self.touched += (
-            found.message is not update.message
-            or found.memory is not update.memory
-            or found.peers is not update.peers
-            or found.metrics is not update.metrics
-        )
-        return found
+        own = replace(update, client=self.client)
+        spoilt = self.spoil(own)
+        self.touched += spoilt is not own
+        return spoilt
 
     def _written_over(self, request: Train, done: FinishedWork) -> FinishedWork:
         """The client's message in its file, changed behind the back of the worker, its digest too."""

@@ -37,8 +37,7 @@ from shoal.methods.clustering.cluster_number import ClusterNumber, CollectHalf, 
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.landmark_number import landmark_half
-from shoal.methods.features.landmark_offsets import less_offsets
-from shoal.methods.features.sampled_space import method_space
+from shoal.methods.features.sampled_space import less_offsets, method_space
 from shoal.methods.features.spectral import PLACING_SAMPLES
 from shoal.methods.features.vectors import ENCODED_ROWS
 from shoal.methods.registry import METHODS
@@ -56,8 +55,7 @@ ENCODER_WHITENING = 0.5
 """Principal components of a frozen encoder's features, in which clusters are sought, and how far they are whitened."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
-ROWS = 512
-"""Samples in one pass of the encoder."""
+LESS_OFFSETS = "; offsets of sites were taken off before"
 
 
 def known_number(settings: Settings) -> Choice | None:
@@ -88,7 +86,7 @@ def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: P
     search = Search(settings.choose.min_clusters, settings.choose.max_clusters)
     less = ""
     with one_thread(), step_bar("number of clusters") as watch:
-        sample_space, samples, collect = features_to_cluster(sought, prepared, table)
+        sample_space, samples, collect, less = features_to_cluster(sought, prepared, table, search)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)
         unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
@@ -173,46 +171,48 @@ def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
 
 
 def features_to_cluster(
-    settings: Settings, prepared: Prepared, table: Partition
-) -> tuple[ClientSamples, ClientSamples, CollectHalf | None]:
+    settings: Settings, prepared: Prepared, table: Partition, search: Search
+) -> tuple[ClientSamples, ClientSamples, CollectHalf | None, str]:
     """Return features in the method's space, what is clustered of them, and how clusters are sought in a half of it.
 
     That is by landmarks, where the method has them and most samples are of clients with enough to place some; else by
-    K-means, for images among the features of the encoder's last layer.
+    K-means, for images among the features of the encoder's last layer. Where sites differ, features are less their
+    offsets, as they are in the run, and what is returned last says so.
     """
     device = torch.device(device_here(resolve_device(settings.workers)))
     seed = settings.seed
     context = Context(prepared.spec, settings.largest_model, seed=seed, device=device)
     method = METHODS[settings.method.name](settings.method, context)
     assert isinstance(method, FeatureClustering)
-    draw = partial(draw_samples, DeviceData(prepared), table, seed, partial(encoded_in_parts, method))
+    draw = partial(draw_samples, DeviceData(prepared), table, seed, method.source.of)
     landmarks = method.settings.landmarks
     encoded = method.source.encoder is not None
     features = draw(some_clients(table, seed), MAX_FEATURES) if landmarks or encoded else draw()
     counts = torch.bincount(features.client, minlength=features.clients)
     placing = counts[counts >= 2 * PLACING_SAMPLES].sum()
-    if landmarks and 2 * placing > len(features.x):
+    if 2 * placing <= len(features.x):
+        landmarks = 0
+    if encoded and not landmarks:
+        space = features._replace(x=features.x[:, : method.source.first_layers])
+    else:
         space = method_space(method, features)
-        if method.settings.sites == "estimate":
-            space = less_offsets(space, landmarks, settings.choose.min_clusters, seed)
-        return space, space, partial(landmark_half, landmarks)
-    projected = partial(project, least_points=method.settings.min_points)
+    rule = ""
+    if method.settings.sites == "estimate":
+        less = less_offsets(space, search, seed, landmarks)
+        rule = LESS_OFFSETS * (less is not space)
+        space = less
+    projected = partial(project, space, least_points=method.settings.min_points)
+    if landmarks:
+        return space, space, partial(landmark_half, landmarks), rule
     if encoded:
-        last = features._replace(x=features.x[:, : method.source.first_layers])
-        return last, projected(last, ENCODER_COMPONENTS, ENCODER_WHITENING), None
-    space = method_space(method, features)
-    return space, projected(space, SAMPLE_COMPONENTS, 0.0), None
+        return space, projected(ENCODER_COMPONENTS, ENCODER_WHITENING), None, rule
+    return space, projected(SAMPLE_COMPONENTS, 0.0), None, rule
 
 
 def some_clients(table: Partition, seed: int) -> Sequence[int]:
     """Return at most `MAX_CLIENTS` clients, drawn at random."""
     order = Streams(seed).numpy("clients for the method").permutation(table.clients)
-    return sorted(int(client) for client in order[:MAX_CLIENTS])
-
-
-def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
-    """Return what the method clusters, made of samples some at a time."""
-    return torch.cat([method.source.of(part).cpu() for part in x.split(ENCODED_ROWS)])
+    return sorted(order[:MAX_CLIENTS].tolist())
 
 
 def draw_samples(
@@ -228,23 +228,21 @@ def draw_samples(
     Args:
         data, table: the set and its partition.
         seed: of the draw.
-        embed: samples as `Samples.x` gives them, to vectors.
+        embed: samples as `Samples.x` gives them, `ENCODED_ROWS` at a time, to vectors.
         clients: whose samples; None: all clients'.
         limit: number of samples.
     """
     parts = []
     owners = []
-    count = len(table.sample)
     if clients is None:
         clients = range(table.clients)
-    else:
-        count = int(table.counts()[list(clients)].sum())
+    count = int(table.counts()[list(clients)].sum())
     share = min(1.0, limit / max(1, count))
     for number, client in enumerate(clients):
         own = client_samples(data, table, client)
         rng = Streams(seed, client=client).numpy("samples for the number of clusters")
         kept = np.sort(rng.permutation(len(own))[: int(np.ceil(len(own) * share))])
-        for rows in torch.from_numpy(kept).to(data.device).split(ROWS):
+        for rows in torch.from_numpy(kept).to(data.device).split(ENCODED_ROWS):
             parts.append(embed(own.x(rows)).double().cpu())
         owners.append(torch.full((len(kept),), number))
     return ClientSamples(torch.cat(parts), torch.cat(owners), len(clients))

@@ -47,7 +47,6 @@ MIN_CLUSTERS = 10
 """Clusters with which spaces are compared at least: few clusters say little where a client holds few kinds."""
 PIXEL_SIDE = 32
 """Images are averaged down to at most this many pixels a side before their pixels are compared."""
-ENCODED_ROWS = 64
 
 
 def known_method(settings: Settings) -> MethodChoice | None:
@@ -185,7 +184,8 @@ def small_pixels(x: Tensor) -> Tensor:
 def encode(network: nn.Module, x: Tensor) -> Tensor:
     """Return the vectors of images in [0, 1] by a frozen encoder, (n, d)."""
     device = next(network.parameters()).device
-    return torch.cat([network(part.to(device)).cpu() for part in x.split(ENCODED_ROWS)])
+    vectors: Tensor = network(x.to(device))
+    return vectors
 
 
 def gains_of_windows(data: DeviceData, table: Partition, seed: int, clusters: int) -> tuple[float, float | None]:

@@ -50,7 +50,7 @@ def test_every_cell_runs_and_shows_what_its_text_says(tmp_path: Path, monkeypatc
     ]
     assert any("most certain" in page or "data:image/png;base64" in page for page in pages), "a cluster is explained"
     said = "".join(output.get("text", "") for outputs in shown for output in outputs)
-    assert "the most detail that halves of the clients' samples agree on" in said
+    assert "the most detail on which halves of the clients' samples agree" in said
     assert "Warning" not in said
     assert "18/18" in said, "the bar of the rounds stands at its end"
     assert sorted(path.suffix for path in tmp_path.glob("*.png")) == [".png"]

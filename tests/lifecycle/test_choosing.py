@@ -51,7 +51,7 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     assert [each.clusters for each in told.curve] == [2, 3, 4, 5, 6]
     first = run.events()[0]
     assert first.kind == "clusters_chosen"
-    assert "3 clusters, of 2 to 6: the most detail that halves" in first.message
+    assert "3 clusters, of 2 to 6: the most detail on which halves" in first.message
     assert run.figures / "cluster-number.png" in draw_figures(run)
     lines = {str(line.get_label()): line.get_xydata() for line in number_figure(told).axes[0].get_lines()}
     (decides,) = [points for label, points in lines.items() if label.startswith("what decides")]
@@ -106,7 +106,7 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
     from shoal.flows.execute import complete
 
     complete(new_run(on_points(small)), err)
-    assert "3 clusters, of 2 to 6: the most detail that halves" in capsys.readouterr().err
+    assert "3 clusters, of 2 to 6: the most detail on which halves" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -181,7 +181,8 @@ def test_landmarks_are_placed_where_clients_hold_enough(
 
 
 @pytest.mark.long
-def test_by_landmarks_kinds_are_counted_and_not_the_offsets_of_sites(home: Path, small: Make) -> None:
+@pytest.mark.parametrize("landmarks", [40, 0])
+def test_kinds_are_counted_and_not_the_offsets_of_sites(home: Path, small: Make, landmarks: int) -> None:
     x, _ = gaussian(6, 100, 10, 0)
     rng = np.random.default_rng(0)
     rows = rng.permutation(x) + 0.8 * x.std(0) * rng.normal(size=(8, 10))[np.arange(600) // 80]
@@ -189,10 +190,11 @@ def test_by_landmarks_kinds_are_counted_and_not_the_offsets_of_sites(home: Path,
     changes = {"data": {"name": "mine", "limit": None, "options": {}}, "partition": {"kind": "by_column"}, "rounds": 8}
     numbers = []
     for sites in ("estimate", "ignore"):
-        method = {"name": "fedkmeans", "landmarks": 40, "sites": sites}
+        method = {"name": "fedkmeans", "landmarks": landmarks, "sites": sites}
         settings = on_points(small, **changes, method=method, choose={"min_clusters": 3, "max_clusters": 8}, local={})
         chosen = new_run(settings).lineage().clusters_chosen
         assert chosen is not None
+        assert ("offsets of sites were taken off" in chosen.rule) == (sites == "estimate")
         numbers.append(chosen.clusters)
     assert numbers[0] == 6 != numbers[1]
 

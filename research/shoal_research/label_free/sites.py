@@ -28,6 +28,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,15 +42,16 @@ from shoal.core.streams import Streams
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.views.view import DeviceData, Samples
+from shoal.lifecycle.choosing import SAMPLE_COMPONENTS
 from shoal.methods.auto import FEATURE_SPACE, LANDMARKS, LAYERS, UNEVEN_SPREAD
-from shoal.methods.clustering.client_samples import ClientSamples, Search
+from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation
-from shoal.methods.contract.context import Context, ModelSettings
+from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
 from shoal.methods.features.landmark_number import landmark_half
-from shoal.methods.features.landmark_offsets import less_offsets
+from shoal.methods.features.sampled_space import less_offsets
 from shoal.models.frozen import layer_widths_of
 from shoal_research.label_free.directions import directions_of, layers_of
 from shoal_research.label_free.tables import OFFSETS
@@ -62,6 +64,8 @@ OFFSET = 0.8
 MAX_SAMPLES = 600
 """Samples of a set, a seeded draw."""
 DIGITS = 4
+LARGEST = (15, 10, 6)
+"""Numbers of clusters up to which a table is searched, the first for which clients find centres enough."""
 CLIENTS = 6
 BETA = 0.1
 
@@ -80,6 +84,13 @@ Dealing = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 DEALINGS: dict[str, Dealing] = {
     "even": lambda y, rng: rng.integers(0, CLIENTS, len(y)),
     "dirichlet": shared_out,
+}
+
+
+CASES_OF_NUMBERS = {
+    "even": ("even", 0.0),
+    "Dirichlet(0.1)": ("dirichlet", 0.0),
+    "even, offsets of 0.8 deviations": ("even", OFFSET),
 }
 
 
@@ -137,9 +148,9 @@ class Sites(Clients):
         return method.evaluate(server, self, evaluation)["acc"]
 
 
-def moved(x: np.ndarray, site: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return rows x (n, d), those of each site moved by an offset."""
-    offsets = OFFSET * rng.normal(size=(CLIENTS, x.shape[1])) * x.std(0)
+def moved(x: np.ndarray, site: np.ndarray, rng: np.random.Generator, deviations: float = OFFSET) -> np.ndarray:
+    """Return rows x (n, d), those of each site moved by an offset of so many deviations."""
+    offsets = deviations * rng.normal(size=(CLIENTS, x.shape[1])) * x.std(0)
     found: np.ndarray = x + offsets[site]
     return found
 
@@ -160,12 +171,17 @@ def evened(x: np.ndarray) -> np.ndarray:
     return x / deviation if deviation.max() >= UNEVEN_SPREAD * np.median(deviation) else x
 
 
-def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield case, seed, rows x (n, d), classes and sites (n,) of a set."""
+def some_of(make: Callable[[], Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return at most `MAX_SAMPLES` samples of a set, and their classes int (n,)."""
     whole = [np.asarray(part) for part in make()]
     order = np.random.default_rng(0).permutation(len(whole[0]))[:MAX_SAMPLES]
     x, y = (part[order] for part in whole)
-    y = np.unique(y, return_inverse=True)[1]
+    return x, np.unique(y, return_inverse=True)[1]
+
+
+def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield case, seed, rows x (n, d), classes and sites (n,) of a set."""
+    x, y = some_of(make)
     images = x
     if kind == "images":
         x = layers_of(images)
@@ -212,10 +228,8 @@ def numbers() -> None:
             continue
         found: dict[str, Any] = {}
         for case, _, x, y, site in worlds("images", make):
-            order = np.argsort(site, kind="stable")
-            space = torch.from_numpy(directions_of(x)[order])
-            samples = ClientSamples(space, torch.from_numpy(site[order]), CLIENTS)
-            less = less_offsets(samples, LANDMARKS, Search().min_clusters, 0)
+            samples = at_sites(directions_of(x), site)
+            less = less_offsets(samples, Search(), 0, LANDMARKS)
             found["classes"] = len(np.unique(y))
             found[case] = [
                 find_cluster_number(part, Search(), 0, collect=by_landmarks).clusters for part in (samples, less)
@@ -223,6 +237,43 @@ def numbers() -> None:
         kept["numbers"][name] = found
         OFFSETS.write_text(dumped(kept))
         print(f"numbers: {name} {found}", file=sys.stderr, flush=True)
+
+
+def table_numbers() -> None:
+    """Measure every table that the file does not hold: the numbers as is and less offsets, where some are taken off."""
+    kept: dict[str, Any] = json.loads(OFFSETS.read_text())
+    for name, make in TABLES.items():
+        if name in kept.setdefault("table numbers", {}):
+            continue
+        x, y = some_of(make)
+        x = evened(np.asarray(x, dtype=float))
+        found: dict[str, Any] = {"classes": len(np.unique(y))}
+        for case, (dealing, deviations) in CASES_OF_NUMBERS.items():
+            rng = np.random.default_rng(0)
+            site = DEALINGS[dealing](y, rng)
+            samples = at_sites(moved(x, site, rng, deviations), site)
+            less = less_offsets(samples, Search(), 0)
+            found[case] = []
+            if less is not samples:
+                found[case] = [number_by_k_means(part) for part in (samples, less)]
+        kept["table numbers"][name] = found
+        OFFSETS.write_text(dumped(kept))
+        print(f"numbers: {name} {found}", file=sys.stderr, flush=True)
+
+
+def number_by_k_means(samples: ClientSamples) -> int:
+    """Return the number of clusters of rows by K-means, among fewer numbers where clients find too few centres."""
+    space = project(samples, SAMPLE_COMPONENTS, 0.0, least_points=2)
+    for most in LARGEST:
+        with suppress(MethodError):
+            return find_cluster_number(space, Search(max_clusters=most), 0).clusters
+    return 1
+
+
+def at_sites(x: np.ndarray, site: np.ndarray) -> ClientSamples:
+    """Return samples x (n, d) in the order of their sites, int (n,)."""
+    order = np.argsort(site, kind="stable")
+    return ClientSamples(torch.from_numpy(x[order]), torch.from_numpy(site[order]), CLIENTS)
 
 
 def dumped(kept: Mapping[str, Any]) -> str:
@@ -233,4 +284,5 @@ def dumped(kept: Mapping[str, Any]) -> str:
 if __name__ == "__main__":
     with threadpool_limits(1):
         measure()
+        table_numbers()
         numbers()

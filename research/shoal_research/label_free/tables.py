@@ -113,6 +113,42 @@ def offsets_table(figures: Mapping[str, Any]) -> str:
     return markdown_table(["ACC, ignored and estimated", *cases], body)
 
 
+def table_numbers(figures: Mapping[str, Any]) -> str:
+    """Return how often offsets of sites of tables were taken off, and how far the number is off before and after."""
+    sets = figures["sites"]["table numbers"]
+    body = []
+    for case in [case for case in next(iter(sets.values())) if case != "classes"]:
+        taken = [(one["classes"], *one[case]) for one in sets.values() if one[case]]
+        row = [case, count_of([bool(one[case]) for one in sets.values()]), "", "", "", ""]
+        if taken:
+            classes, before, after = np.array(taken).T
+            exact = [count_of(number == classes) for number in (before, after)]
+            factors = [np.exp(np.abs(np.log(number / classes)).mean()) for number in (before, after)]
+            row[2:] = [*exact, *(f"{factor:.2f}" for factor in factors)]
+        body.append(row)
+    head = ["taken off on", "number of classes, as is", "less offsets", "off by a factor of, as is", "less offsets"]
+    return markdown_table(["tables, six sites", *head], body)
+
+
+def own_tables(figures: Mapping[str, Any]) -> str:
+    """Return numbers of clusters and mean scores of tables that chose nothing, before offsets are taken off and after.
+
+    A run that ends with "no clusters" has a score of 0.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for one in figures["sites"]["own tables"]:
+        case = (one["kind"], str(one["classes"]), f"{one['dealing']}, {one['deviations']} deviations")
+        groups.setdefault(case, []).append(one)
+    body = []
+    for case, records in groups.items():
+        ways = [[one[way] for one in records] for way in ("before", "after")]
+        numbers = [", ".join(str(run.get("number", "none")) for run in runs) for runs in ways]
+        means = [f"{np.mean([run.get(s, 0) for run in runs]):.3f}" for s in ("acc", "ari") for runs in ways]
+        body.append([*case, *numbers, *means])
+    head = ["kinds", "sites", "numbers, as is", "less offsets", "ACC, as is", "less", "ARI, as is", "less"]
+    return markdown_table(["tables", *head], body)
+
+
 def tuning_figures() -> dict[str, Any]:
     """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
     found: dict[str, Any] = json.loads(TUNING.read_text())
@@ -170,6 +206,8 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "verdicts": verdicts_table,
         "sets": sets_table,
         "offsets": offsets_table,
+        "table numbers": table_numbers,
+        "own tables": own_tables,
     },
 }
 """The tables of each page, by their names."""

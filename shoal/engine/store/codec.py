@@ -192,15 +192,14 @@ def load_server(path: Path, device: torch.device | str = "cpu", sha256: str | No
     """Read a server state; arguments as of `load_tensors`.
 
     Raises:
-        StoreError: see `load_tensors`; or the file has an older layout.
+        StoreError: see `load_tensors`; or the file lacks an entry, or a tensor of the model.
     """
     tensors, record = load_tensors(path, device, sha256)
-    if "model" not in record:
-        raise StoreError(f"{path} has an older layout, which does not say which tensors the model has: run it again")
-    names = set(record["model"])
-    model = {name: tensor for name, tensor in tensors.items() if name in names}
-    state = {name: tensor for name, tensor in tensors.items() if name not in names}
-    return Server(model, state, record["facts"], record["round"], record["finished"])
+    try:
+        model = {name: tensors.pop(name) for name in record["model"]}
+        return Server(model, tensors, record["facts"], record["round"], record["finished"])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged or of an older version ({short_text(error)}): run it again") from error
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

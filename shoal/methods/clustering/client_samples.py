@@ -91,19 +91,23 @@ def project(features: ClientSamples, components: int, power: float, *, least_poi
 
 def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
     """Return the centres that all clients find among their own samples, and how many samples each has."""
-    centres = [samples.x[:0]]
-    counts = [samples.x.new_zeros(0)]
+    centres, counts = zip(*local_centres(samples, search, seed, purpose), strict=True)
+    return torch.cat(centres), torch.cat(counts)
+
+
+def local_centres(samples: ClientSamples, search: Search, seed: int, purpose: str) -> list[tuple[Tensor, Tensor]]:
+    """Return for each client the centres that it finds, and how many samples each has; none of too few samples."""
+    found = []
     for client in range(samples.clients):
         x = samples.samples_of(client)
         if len(x) < search.least_points:
+            found.append((x[:0], x.new_zeros(0)))
             continue
         wanted = max(1, min(search.max_clusters, len(x) // SAMPLES_PER_CENTRE))
-        clustering = kmeans(x.numpy(), wanted, Streams(seed, client=client).numpy(purpose), starts=1)
-        sizes = torch.bincount(torch.from_numpy(clustering.cluster), minlength=wanted).double()
+        centres, sizes = kmeans(x.numpy(), wanted, Streams(seed, client=client).numpy(purpose), starts=1).counted()
         large = sizes >= search.least_points
-        centres.append(torch.from_numpy(clustering.centres).double()[large])
-        counts.append(sizes[large])
-    return torch.cat(centres), torch.cat(counts)
+        found.append((centres[large], sizes[large]))
+    return found
 
 
 def sums_over_clients(samples: ClientSamples, centres: Tensor, min_points: int) -> Sums:

@@ -7,9 +7,9 @@ of their samples are in each pair of clusters. The sum of these tables over clie
 Clients also send the sum of their samples' simplified silhouettes (Hruschka et al. 2006), which need centres alone.
 
 A client sends moments of its features, local centres, sums and counts of clusters, tables of counts and sums of
-silhouettes. Here all of it is computed for each client apart, then added up, as the server would.
+silhouettes. The server sees their sums alone: counts and silhouettes are added over all samples here.
 
-Symbols in shapes: n samples of all clients, d features, k clusters, s starts side by side, m clients.
+Symbols in shapes: n samples of all clients, d features, k clusters, s starts side by side.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.client_samples import ROWS, ClientSamples, Search, federated_kmeans, local_starts
+from shoal.methods.clustering.client_samples import ClientSamples, Search, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import starting_centres
 from shoal.methods.contract.context import MethodError
 
@@ -123,17 +123,10 @@ def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, f
     Each may be of a space of its own.
     """
     clusters = len(first.centres)
-    samples = first.samples
-    table = samples.x.new_zeros(samples.clients, clusters * clusters)
-    silhouettes = samples.x.new_zeros(samples.clients, 2)
-    parts = (first.samples.x.split(ROWS), second.samples.x.split(ROWS), samples.client.split(ROWS))
-    for x_first, x_second, client in zip(*parts, strict=True):
-        a, score_a = simplified_silhouette(x_first, first.centres)
-        b, score_b = simplified_silhouette(x_second, second.centres)
-        table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
-        silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    stability = rand_index(table.sum(0).view(clusters, clusters))
-    return stability, float(silhouettes.sum() / (2 * table.sum()))
+    a, score_a = simplified_silhouette(first.samples.x, first.centres)
+    b, score_b = simplified_silhouette(second.samples.x, second.centres)
+    table = torch.bincount(a * clusters + b, minlength=clusters**2).double()
+    return rand_index(table.view(clusters, clusters)), float((score_a + score_b).mean() / 2)
 
 
 Half = Callable[[int], Clustering]
@@ -166,22 +159,18 @@ def find_cluster_number(
         MethodError: too few samples for the largest number.
     """
     collect = collect or kmeans_half
-    stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
-    silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
-    total = search.repeats * len(stabilities)
-    done = 0
+    numbers = range(search.min_clusters, search.max_clusters + 1)
+    compared: list[tuple[float, float]] = []
     for repeat in range(search.repeats):
         rows = draw_half(samples, seed, repeat)
         first = collect(samples, rows, search, seed, 2 * repeat)
         second = collect(samples, ~rows, search, seed, 2 * repeat + 1)
-        for k in stabilities:
-            stability, silhouette = compare_clusterings(first(k), second(k))
-            stabilities[k].append(stability)
-            silhouettes[k].append(silhouette)
-            done += 1
+        for k in numbers:
+            compared.append(compare_clusterings(first(k), second(k)))
             if watch is not None:
-                watch(done, total)
-    tried = tuple(Candidate(k, float(np.mean(stabilities[k])), float(np.mean(silhouettes[k]))) for k in stabilities)
+                watch(len(compared), search.repeats * len(numbers))
+    means = np.reshape(compared, (search.repeats, len(numbers), 2)).mean(0).tolist()
+    tried = tuple(Candidate(k, *criteria) for k, criteria in zip(numbers, means, strict=True))
     clusters, rule = choose_number(tried)
     return ClusterNumber(clusters, rule, tried)
 
@@ -236,7 +225,7 @@ def choose_number(tried: Sequence[Candidate]) -> tuple[int, str]:
     agreement = f"adjusted Rand index {best.stability:.3f}"
     if stablest.clusters != best.clusters:
         agreement += f", of {stablest.clusters} clusters {stablest.stability:.3f}"
-    rule = f"the most detail that halves of the clients' samples agree on ({agreement})"
+    rule = f"the most detail on which halves of the clients' samples agree ({agreement})"
     if loudest.clusters != best.clusters:
         rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
     return best.clusters, rule

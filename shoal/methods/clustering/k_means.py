@@ -6,7 +6,9 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import Tensor
 
 from shoal.methods.contract.context import MethodError
 
@@ -17,6 +19,11 @@ class Clustering(NamedTuple):
     centres: np.ndarray
     cluster: np.ndarray
     inertia: float
+
+    def counted(self) -> tuple[Tensor, Tensor]:
+        """Return the centres (c, d), and how many samples each has (c,), as tensors, float64."""
+        sizes = np.bincount(self.cluster, minlength=len(self.centres))
+        return torch.from_numpy(self.centres).double(), torch.from_numpy(sizes).double()
 
 
 def kmeans(

@@ -315,8 +315,9 @@ def fits(value: int) -> bool:
 
 
 def short(value: Any) -> str:
-    """Return a value as text of at most 40 characters, also a number too long to print."""
-    if isinstance(value, int) and abs(value) >= 10**40:
-        return "a whole number of more than 40 digits"
-    text = repr(value)
+    """Return a value as text of at most 40 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no whole number of more than 4,300 digits
+        return "too long to print"
     return text if len(text) <= 40 else text[:37] + "..."

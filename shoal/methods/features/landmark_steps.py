@@ -58,8 +58,8 @@ class LandmarkPlaces(ClusteringStep):
         if self.settings.sites == "estimate":
             offsets = offsets_if_sites_differ(sent, self.clusters, self.server_rng("offsets of sites"))
         if offsets is not None:
-            model = {**model, OFFSET_MEAN: offsets[0]}
-            local = tuple(centres - offset for centres, offset in zip(local, offsets[1], strict=True))
+            model = {**model, OFFSET_MEAN: offsets.mean}
+            local = tuple(centres - offset for centres, offset in zip(local, offsets.offsets, strict=True))
         return server.next({**model, LANDMARKS: self.landmarks(torch.cat(local, 1), torch.cat(counts, 1))})
 
     def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.clustering.federated_k_means import nearest
+from shoal.methods.clustering.federated_k_means import cluster_sums, moved_centres, nearest
+from shoal.methods.clustering.k_means import kmeans
 
 SHARES = (0.0, 0.5, 1.0)
 """Beginnings: the share of the distance of a site's mean from the federation's that its first offset has."""
@@ -31,6 +33,11 @@ MOST_COST = 0.7
 """Offsets are used where they cost at most this share of what samples cost without. Chosen on tuning tables: where
 sites are alike they cost .73 of it or more, whatever kinds each site holds; with offsets of .8 deviations .26 to .65,
 where sites hold all kinds. (BIC also takes offsets where sites hold one kind each, and ACC falls by .16.)"""
+STARTS = 3
+ITERATIONS = 5
+"""Where vectors are in one place: of K-means the best of so many starts, and then with offsets so many iterations."""
+TINY = 1e-300
+"""Is added to costs, so that two of 0 are the same."""
 STILL_WITH_OFFSETS = 0.05
 """K-means is then done when clusters keep their sizes and no centre moves by more than this share of the
 centres' spread: all of them may go on to drift together, which changes no cluster."""
@@ -52,7 +59,7 @@ def site_fit(z: Tensor, centres: Tensor, share: float, mean: Tensor) -> SiteFit:
         share: of its mean's distance from the federation's with which it begins; 0: it has no offset.
         mean: of the federation's vectors, (k,).
     """
-    plain = SiteFit(torch.zeros_like(z[0]), nearest(z, centres[None])[1].sum())
+    plain = SiteFit(z.new_zeros(z.shape[1]), nearest(z, centres[None])[1].sum())
     if share == 0 or not enough_samples(len(z), len(centres)):
         return plain
     offset = share * (z.mean(0) - mean)
@@ -92,7 +99,7 @@ def beginnings(sent: Sequence[tuple[Tensor, Tensor]], clusters: int) -> tuple[Te
         clusters: that are sought.
     """
     samples = torch.stack([counts.sum() for _, counts in sent])
-    means = torch.stack([counts @ centres / counts.sum() for centres, counts in sent])
+    means = torch.stack([counts @ centres / counts.sum().clamp_min(1) for centres, counts in sent])
     mean = samples @ means / samples.sum()
     large = samples >= SAMPLES_PER_CLUSTER * clusters
     several = int(large.sum()) > 1 and bool(samples[large].sum() > samples.sum() / 2)
@@ -111,3 +118,42 @@ def best_beginning(costs: Tensor) -> int:
     """
     cheapest = int(costs.argmin())
     return cheapest if float(costs[cheapest]) <= MOST_COST * float(costs[0]) else 0
+
+
+class RaceEnd(NamedTuple):
+    """The cheapest beginning: its share of the cost without offsets, the federation's mean (k,), the offsets (m, k).
+
+    The share is 1 where local centres are too few, or sites too small to tell offsets.
+    """
+
+    share: float
+    mean: Tensor
+    offsets: Tensor
+
+
+def race(
+    vectors: Sequence[Tensor], sent: Sequence[tuple[Tensor, Tensor]], clusters: int, rng: np.random.Generator
+) -> RaceEnd:
+    """Return how K-means ends from each beginning, among vectors that are in one place.
+
+    Args:
+        vectors: of each of m sites, float64 (n, k).
+        sent: as of `beginnings`, local centres of each site, (l, k), and how many samples are behind them, (l,).
+        clusters: c.
+        rng: draws the starts.
+    """
+    mean, begun = beginnings(sent, clusters)
+    if len(begun) == 1 or len(begun[0][1]) < clusters:
+        return RaceEnd(1.0, mean, torch.zeros(len(vectors), len(mean)))
+    ends = []
+    for share, moved in begun:
+        centres = torch.from_numpy(kmeans(moved.cpu().numpy(), clusters, rng, starts=STARTS).centres).double()
+        for _ in range(ITERATIONS):
+            fits = [site_fit(z, centres, share, mean) for z in vectors]
+            less = torch.cat([z - fit.offset for z, fit in zip(vectors, fits, strict=True)])
+            sums = cluster_sums(less, centres[None])
+            centres = moved_centres(centres[None], sums.sums, sums.counts)[0]
+        ends.append(SiteFit(*map(torch.stack, zip(*fits, strict=True))))
+    costs = [float(end.cost.sum()) for end in ends]
+    best = int(np.argmin(costs))
+    return RaceEnd((costs[best] + TINY) / (costs[0] + TINY), mean, ends[best].offset)

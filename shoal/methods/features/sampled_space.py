@@ -7,12 +7,14 @@ Symbols in shapes: n samples of all clients, d features, k dimensions.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.client_samples import ClientSamples
+from shoal.methods.clustering.client_samples import ClientSamples, Search, local_centres
 from shoal.methods.clustering.federated_k_means import summed
 from shoal.methods.features.components import (
     block_products,
@@ -22,6 +24,8 @@ from shoal.methods.features.components import (
     with_answer,
 )
 from shoal.methods.features.feature_clustering import FeatureClustering
+from shoal.methods.features.landmark_offsets import offsets_if_sites_differ
+from shoal.methods.features.offsets import MOST_COST, RaceEnd, race
 from shoal.methods.features.space import column_moments, projected
 
 MAX_COLUMNS = 100
@@ -66,3 +70,35 @@ def components_of(method: FeatureClustering, parts: list[Tensor], count: int) ->
         state = dict(with_answer(state, asked, summed(answers)))
         block = next_block(state, asked)
     return principal_components(state, count, settings.whitening)
+
+
+def less_offsets(samples: ClientSamples, search: Search, seed: int, landmarks: int = 0) -> ClientSamples:
+    """Return samples in the space less the offsets that a run would take off; the same ones where sites are alike.
+
+    The number of clusters is not known, but K-means finds much the same offsets beside any. So sites differ where these
+    lower the cost beside three numbers in a row; beside one alone they may be what kinds differ by.
+
+    Args:
+        samples: of all clients.
+        search: the numbers to try.
+        seed: of local centres and of the starts.
+        landmarks: local centres that a client looks for, at most; 0: clusters are sought by K-means.
+    """
+    purpose = "offsets of sites"
+    rng = Streams(seed).numpy(purpose)
+    wide = replace(search, max_clusters=landmarks or search.max_clusters)
+    sent = local_centres(samples, wide, seed, purpose)
+    if landmarks:
+        found: RaceEnd | None = offsets_if_sites_differ(sent, search.min_clusters, rng)
+    else:
+        vectors = [samples.samples_of(client) for client in range(samples.clients)]
+        numbers = range(search.min_clusters, search.max_clusters + 1)
+        ends = [race(vectors, sent, clusters, rng) for clusters in numbers]
+        shares = [end.share for end in ends]
+        largest = list(map(max, shares, shares[1:], shares[2:]))
+        if min(largest, default=1.0) > MOST_COST:
+            return samples
+        found = ends[1 + largest.index(min(largest))]
+    if found is None:
+        return samples
+    return samples._replace(x=samples.x - found.offsets[samples.client])

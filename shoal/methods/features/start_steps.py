@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -202,9 +201,8 @@ def local_centres(
         none = torch.zeros(sets, 0, drawn.shape[1], dtype=torch.float64)
         return {"centres": none, "counts": none[:, :, 0]}
     rng = client.streams.numpy("kmeans")
-    clusterings = [kmeans(drawn, count, rng, starts=starts) for _ in range(sets)]
-    centres = torch.stack([torch.from_numpy(one.centres).double() for one in clusterings])
-    sizes = torch.stack([torch.from_numpy(np.bincount(one.cluster, minlength=count)).double() for one in clusterings])
+    found = [kmeans(drawn, count, rng, starts=starts).counted() for _ in range(sets)]
+    centres, sizes = map(torch.stack, zip(*found, strict=True))
     few = sizes < min_points
     counts = sizes.masked_fill(few, 0) * (len(z) / len(drawn))
     return {"centres": centres.masked_fill(few[:, :, None], 0), "counts": counts}

@@ -218,10 +218,9 @@ class FedSimCLRKMeans(FedSimCLR):
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""
         count = min(self.context.clusters, max(1, len(x) // self.settings.min_points))
-        clustering = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
-        counts = torch.bincount(torch.from_numpy(clustering.cluster), minlength=len(clustering.centres)).double()
+        centres, counts = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans")).counted()
         large = counts >= self.settings.min_points
-        return {"centres": torch.from_numpy(clustering.centres).double()[large], "counts": counts[large]}
+        return {"centres": centres[large], "counts": counts[large]}
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
         """Return a client's part of one iteration: sums, counts and costs of its samples x (n, k)."""

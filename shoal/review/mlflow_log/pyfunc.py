@@ -26,7 +26,7 @@ from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import Checkpoint
-from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest
+from shoal.engine.store.codec import StoreError, changed_error, load_server, save_server, server_digest
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import method_version
 from shoal.engine.store.run_facts import RunFacts
@@ -141,10 +141,10 @@ def read_model(artifacts: Mapping[str, str]) -> tuple[dict[str, Any], Server]:
     try:
         about = unsealed(json.loads(Path(artifacts["model"]).read_text()))
         server = load_server(Path(artifacts["server"]))
+        if about["server_sha256"] != server_digest(server):
+            raise changed_error(Path(artifacts["server"]))
     except (BrokenSeal, StoreError, ValueError, KeyError, TypeError, OSError) as error:
         raise StoreError(f"the logged model is damaged ({short_text(error)}): {REMEDY}") from error
-    if about["server_sha256"] != server_digest(server):
-        raise StoreError(f"the logged model has been changed or damaged since it was logged: {REMEDY}")
     return about, server
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
+from shoal.engine.store.codec import StoreError, load_server, load_tensors, save_server, save_tensors
+from shoal.methods.contract.base import Server
 
 
 def test_tensors_that_share_memory_are_kept_apart(tmp_path):
@@ -37,3 +38,12 @@ def test_a_broken_header_is_told_in_one_line_that_can_be_printed(tmp_path: Path)
     with pytest.raises(StoreError, match=r"server\.safetensors cannot be read: .*F\?2") as error:
         load_tensors(tmp_path / "server.safetensors")
     assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("change", [(b'w\\"]', b'v\\"]'), (b'w\\"]', b'u\\"]'), (b'"facts":', b'"fects":')])
+def test_a_state_that_does_not_hold_its_model_is_refused(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    path = tmp_path / "server.safetensors"
+    save_server(path, Server({"v": torch.ones(1), "w": torch.ones(2)}))
+    path.write_bytes(path.read_bytes().replace(*change))
+    with pytest.raises(StoreError, match=r"server\.safetensors is damaged or of an older version"):
+        load_server(path)

@@ -12,9 +12,11 @@ import torch
 from sklearn.datasets import load_iris
 from table_federation import Rows, uneven_owners
 
+from shoal.methods.clustering.client_samples import ClientSamples, Search
 from shoal.methods.features import feature_clustering, start_steps
 from shoal.methods.features.centre_clustering import BEGINNINGS, has_offsets
 from shoal.methods.features.offsets import SAMPLES_PER_CLUSTER, beginnings, site_fit
+from shoal.methods.features.sampled_space import less_offsets
 from shoal.methods.features.space import OFFSET_MEAN
 from shoal.methods.features.vectors import SITE_OFFSET
 from tests.conftest import one_quick
@@ -97,6 +99,12 @@ def test_sites_that_hold_other_kinds_have_no_offsets(tmp_path: Path, seed: int) 
     """These could be explained by offsets as well, at a cost that is a little lower."""
     x, y = load_iris(return_X_y=True)
     check_none(tmp_path, x, y, uneven_owners(y, SITES, seed))
+
+
+def test_where_sites_hold_other_kinds_nothing_is_taken_off_before_a_number_is_sought() -> None:
+    x, _, owner, _ = groups(0.0, beta=0.1)
+    samples = ClientSamples(torch.from_numpy(x), torch.from_numpy(owner), SITES)
+    assert less_offsets(samples, Search(2, 8), 0) is samples
 
 
 def check_none(folder: Path, x: np.ndarray, y: np.ndarray, owner: np.ndarray) -> None:

@@ -22,16 +22,19 @@ from mlflow import MlflowClient
 from mlflow.pyfunc import scoring_server
 from PIL import Image
 
+from shoal.core.seal import sealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.store.codec import StoreError, save_server
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.base import Server
 from shoal.review.mlflow_log.model_registry import set_champion
 from shoal.review.mlflow_log.models import models_of
-from shoal.review.mlflow_log.pyfunc import requirements
+from shoal.review.mlflow_log.pyfunc import read_model, requirements
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples
 from shoal.review.mlflow_log.tracking import log_run, register_model
 from tests.conftest import SMALL
@@ -246,3 +249,10 @@ def test_a_table_of_values_is_read_row_by_row() -> None:
         samples(["aGVsbG8="], vectors)
     with pytest.raises(InputError, match=r"the samples are not numbers.* expected arrays float32 \(n, 3\)"):
         samples([[1, 2, 10**400]], vectors)
+
+
+def test_the_description_of_something_else_is_refused(tmp_path: Path) -> None:
+    save_server(tmp_path / "server", Server({}))
+    (tmp_path / "model").write_text(json.dumps(sealed({"round": 1})))
+    with pytest.raises(StoreError, match="the logged model is damaged"):
+        read_model({name: str(tmp_path / name) for name in ("model", "server")})
