@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_a_run_is_approved_after_its_settings_were_shown(run: Path) -> None:
     assert not rules.is_approved(RUN, settings)
     said("approve", "5f", "--yes")
     assert rules.is_approved(RUN, settings)
+    assert not rules.is_approved(RUN, replace(settings, rounds=9))
     assert "shoal site approve" not in said("policy")
     said("forget", "5f")
     assert not run.exists()
