@@ -183,7 +183,7 @@ def federation(
         count: samples of each site.
         clients: of each site.
     """
-    folder = Path(tempfile.mkdtemp(prefix="shoal-sites-"))
+    folder = Path(tempfile.mkdtemp(prefix="shoal sites "))
     names = ("east", "north", "south")
     sets: dict[str, list[Prepared]] = {kind: [] for kind in kinds}
     for number, (name, of_site) in enumerate(zip(names, clients, strict=True)):
