@@ -84,7 +84,6 @@ def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: P
         MethodError: too few samples for `choose.max_clusters`, features that are all the same, or no clusters.
     """
     search = Search(settings.choose.min_clusters, settings.choose.max_clusters)
-    less = ""
     with one_thread(), step_bar("number of clusters") as watch:
         sample_space, samples, collect, less = features_to_cluster(sought, prepared, table, search)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)

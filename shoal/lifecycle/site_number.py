@@ -18,7 +18,7 @@ from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
 from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.choosing import Found
+from shoal.lifecycle.choosing import LESS_OFFSETS, Found
 from shoal.methods.clustering.cluster_number import Candidate, ClusterNumber, choose_number
 from shoal.methods.features.centre_clustering import CENTRES, has_offsets
 from shoal.methods.features.number_steps import SAMPLES, SEEK, SMALLEST, TRIED
@@ -28,7 +28,6 @@ ROUNDS = 100
 COMPONENTS = 16
 """Principal components among which clusters are sought, where the method keeps all columns."""
 BY_K_MEANS = "; without landmarks, because samples lie at sites"
-LESS_OFFSETS = "; offsets of sites were taken off before"
 LEAST_GROUP = 5
 """`method.min_points` of a run whose method has no such setting, which a site's policy bounds."""
 
