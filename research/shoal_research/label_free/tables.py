@@ -140,11 +140,11 @@ def own_tables(figures: Mapping[str, Any]) -> str:
         case = (one["kind"], str(one["classes"]), f"{one['dealing']}, {one['deviations']} deviations")
         groups.setdefault(case, []).append(one)
     body = []
-    for case, records in groups.items():
+    for names, records in groups.items():
         ways = [[one[way] for one in records] for way in ("before", "after")]
         numbers = [", ".join(str(run.get("number", "none")) for run in runs) for runs in ways]
         means = [f"{np.mean([run.get(s, 0) for run in runs]):.3f}" for s in ("acc", "ari") for runs in ways]
-        body.append([*case, *numbers, *means])
+        body.append([*names, *numbers, *means])
     head = ["kinds", "sites", "numbers, as is", "less offsets", "ACC, as is", "less", "ARI, as is", "less"]
     return markdown_table(["tables", *head], body)
 

@@ -190,8 +190,8 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
-    table = run.table("clients")
-    trained = set(zip(table["client"], table["round"], strict=True))  # some of them when the run was resumed
+    # Some clients trained in a round only when the run was resumed.
+    trained = {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
     rounds_of: dict[int, set[int]] = {}
     for event in run.whole_events():
         if event.kind in MISSED_EVENTS:

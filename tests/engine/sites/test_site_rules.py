@@ -240,6 +240,20 @@ def test_a_site_that_refuses_is_asked_once_and_not_quarantined(sites: Federation
     assert not run.status().quarantined
 
 
+def test_too_few_sites_that_do_not_refuse_stop_a_run_with_their_reason(sites: Federation, home: Path) -> None:
+    for site in ("south", "north"):
+        (sites.pipes.homes[site] / "refuse").write_text("train")
+    run = new_run_at_sites(sites, settings_of("fedkmeans", participation={"minimum": 0.9}))
+    with pytest.raises(RoundFailed, match="site north refuses: no train at night"):
+        go_on(run, sites.pool.call, slots=3)
+
+
+def test_a_site_that_refuses_to_tell_of_its_set_has_a_reason(sites: Federation, home: Path) -> None:
+    (sites.pipes.homes["north"] / "refuse").write_text("describe")
+    with pytest.raises(SiteFailed, match="site north refuses: no describe at night"):
+        gather_set(name_of("vector"), sites.pipes, places.store())
+
+
 def test_samples_do_not_go_to_other_clients(sites: Federation, home: Path) -> None:
     exchange = {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4}
     run = new_run_at_sites(sites, settings_of("fedpnp", method=exchange, rounds=6))

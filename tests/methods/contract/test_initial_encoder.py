@@ -54,8 +54,8 @@ def test_a_round_trains_them_and_their_statistics(world: Any) -> None:
     client = world.client(every=12)
     update = method.client_update(method.broadcast(server, 0), client)
     changed = {key: not torch.equal(update.message.tensors[key], tensor) for key, tensor in server.model.items()}
-    assert changed["encoder.network.layers.0.weight"]
-    assert changed["encoder.network.layers.1.running_mean"]
+    assert changed["encoder.network.network.conv_stem.weight"]
+    assert changed["encoder.network.network.bn1.running_mean"]
 
 
 def test_in_evaluation_features_are_those_of_the_frozen_encoder(world: Any) -> None:
