@@ -43,7 +43,7 @@ from shoal.methods.features.components import block_count
 from shoal.methods.features.k_means_step import Iteration, NoisyIteration, longest_centre
 from shoal.methods.features.landmark_offsets import half_offset
 from shoal.methods.features.landmark_steps import LandmarkPlaces, LandmarkTies, NoisyTies
-from shoal.methods.features.number_steps import SEEK, HalfCounts, HalfStarts
+from shoal.methods.features.number_steps import SEEK, HalfCentres, HalfCounts
 from shoal.methods.features.offsets import site_fit
 from shoal.methods.features.private_sums import clipped
 from shoal.methods.features.space import (
@@ -87,7 +87,7 @@ class FeatureClustering(CentreClustering):
             "start": self.first_step(),
             "weigh": StartCosts(self),
             "move": NoisyIteration(self) if self.private else Iteration(self),
-            "halves": HalfStarts(self),
+            "halves": HalfCentres(self),
             "count halves": HalfCounts(self),
         }
 

@@ -77,7 +77,7 @@ class HalfStep(ClusteringStep):
             yield samples.some(~rows)
 
 
-class HalfStarts(HalfStep):
+class HalfCentres(HalfStep):
     """Clients send centres of each half, which the server clusters."""
 
     def form(self, server: Server, limits: ClientLimits) -> MessageForm:
