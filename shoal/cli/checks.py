@@ -60,10 +60,12 @@ def machine() -> Iterator[Check]:
     hardware = describe()
     gpus = ", ".join(hardware.gpus) or "none: client training runs on the CPU"
     yield Check("devices", True, f"{hardware.cores} cores; GPUs: {gpus}; torch {torch.__version__}")
-    free = shutil.disk_usage(places.home()).free / 1e9
-    yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
-    writable = os.access(places.home(), os.W_OK)
-    yield Check("home", writable, str(places.home()), "set SHOAL_HOME to a folder that you may write to")
+    home = places.home()
+    there = next(folder for folder in (home, *home.parents) if folder.exists())  # a run makes the home
+    free = shutil.disk_usage(there).free / 1e9
+    yield Check("disk", free > 1, f"{free:.1f} GB free in {home}", "free some space, or set SHOAL_HOME")
+    writable = os.access(there, os.W_OK)
+    yield Check("home", writable, str(home), "set SHOAL_HOME to a folder that you may write to")
 
 
 def stores() -> Iterator[Check]:

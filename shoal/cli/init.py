@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from importlib import metadata, resources
+from importlib import import_module, metadata, resources
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +59,7 @@ def make_project(folder: Path) -> None:
     Raises:
         ProjectError: the folder holds a file of a project already, or DVC or git cannot be initialised.
     """
+    import_module("dvc")  # before anything is written
     wanted = (*FILES.values(), VERSION, ".dvc")
     existing = [name for name in wanted if (folder / name).exists()]
     if existing:

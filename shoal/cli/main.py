@@ -35,8 +35,16 @@ register(app)
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """The disk is full, or the place cannot be written to."""
 DEBUG = "SHOAL_DEBUG"
-LEAD = ("prefect", "mlflow", "dvc", "fastapi", "sqlalchemy")
-EXTRAS = {**dict.fromkeys(LEAD, "lead"), "nvflare": "site"}
+LEAD = ("prefect", "mlflow", "dvc", "httpx", "starlette", "uvicorn")
+EXTRAS = {
+    **dict.fromkeys(LEAD, "lead"),
+    "distributed": "dask",
+    "h5py": "hdf5",
+    "nvflare": "site",
+    "opacus": "privacy",
+    "optuna": "search",
+    "timm": "encoders",
+}
 """The extra of each package without which Shoal trains and judges alone."""
 
 

@@ -310,8 +310,7 @@ def set_files(folder: Path) -> Opened:
 def _partition(folder: Path) -> Path:
     from shoal.data.partition.table import Partition, save_partition
 
-    zeros = np.zeros(4, np.int64)
-    whole = Partition("tiny", "0" * 64, 2, np.arange(4), np.array([0, 0, 1, 1]), zeros.astype(bool), zeros)
+    whole = Partition("tiny", "0" * 64, 2, np.arange(4), np.array([0, 0, 1, 1]), np.zeros(4, bool))
     save_partition(whole, folder / "part")
     return folder / "part"
 

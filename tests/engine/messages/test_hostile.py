@@ -128,7 +128,7 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"metrics": {"loss": 10**400}}, r"list of metrics of client 2.*'loss' is a whole number of more than 40"),
+        ({"metrics": {"loss": 10**400}}, r"list of metrics of client 2.*'loss' is 10*\.\.\., expected a whole number"),
         ({"metrics": {"loss": 2**63}}, r"list of metrics of client 2.*9223372036854775807"),
         ({"metrics": 5}, r"list of metrics of client 2.*expected numbers by name"),
         ({"samples": 10**6}, r"list of counts of client 2.*'samples' is 1000000"),
