@@ -38,14 +38,6 @@ def test_folds_find_planted_blobs_and_stop_when_every_part_had_its_turn(blobs):
     assert server.facts["still"] == 2
 
 
-@pytest.mark.slow
-def test_planted_clusters_are_found_where_not_all_clients_take_part(federated):
-    settings = {"cluster_rounds": 16, "comm_rounds": 10, "steps": 10, "folds": 2}
-    server, memory = federated.play(federated.method("uifca_folds", lr=1e-2, fraction=0.5, **settings), 200)
-    assert server.finished
-    assert federated.purity(memory) >= 0.95
-
-
 def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
     uifca = method(blobs, name="uifca_held_out", held_out=0.25, cluster_rounds=2, comm_rounds=3, steps=4)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
