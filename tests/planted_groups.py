@@ -18,7 +18,8 @@ def write_swapped(name: str, *, clients: int, groups: int = 2, limit: int | None
     source = prepare("digits", places.store())
     dealt = make_partition(IID(clients=clients), source, limit=limit, seed=seed)
     order = np.argsort(dealt.sample)
-    sample, client = dealt.sample[order], dealt.client[order]
+    sample = dealt.sample[order]
+    client = dealt.client[order]
     group = np.arange(clients) * groups // clients
     y = np.array(source.train_y)[sample]
     # Of the labels 2g and 2g + 1 of group g each becomes the other.
