@@ -29,7 +29,7 @@ COMPONENTS = 16
 """Principal components among which clusters are sought, where the method keeps all columns."""
 BY_K_MEANS = "; without landmarks, because samples lie at sites"
 LEAST_GROUP = 5
-"""`method.min_points` of a run whose method has no such setting, which a site's policy bounds."""
+"""The least `method.min_points` of a search, and that of a baseline whose method has no such setting."""
 
 
 def settings_of_search(settings: Settings, sought: Settings) -> Settings:
@@ -41,7 +41,8 @@ def settings_of_search(settings: Settings, sought: Settings) -> Settings:
     """
     raw = sought.to_json()
     raw["model"]["clusters"] = settings.choose.max_clusters
-    least = getattr(settings.method, "min_points", LEAST_GROUP)
+    # Ten times half of the same samples: of smaller groups some differ by a single sample.
+    least = max(getattr(settings.method, "min_points", LEAST_GROUP), LEAST_GROUP)
     components = sought.method.components or COMPONENTS
     raw["method"] |= {"landmarks": 0, "components": components, "min_points": least}
     raw["participation"] = {"minimum": 1.0}

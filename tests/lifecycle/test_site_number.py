@@ -51,3 +51,9 @@ def test_sites_find_the_number_of_one_place_once_where_policies_allow_it(
             chosen(seed=1)
         write_policy(sites.pipes.homes["north"], allowed)
         assert chosen(seed=1).clusters == 3, "the search goes on"
+
+
+@pytest.mark.parametrize(("points", "least"), [(2, 5), (7, 7)])
+def test_a_search_sends_no_group_of_less_than_five(points: int, least: int) -> None:
+    settings = settings_of("fedkmeans", method={"name": "fedkmeans", "min_points": points}, choose={"max_clusters": 6})
+    assert site_number.settings_of_search(settings, settings).method.min_points == least

@@ -23,6 +23,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import load_settings, make_settings
 from shoal.engine.store.codec import load_tensors
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
@@ -474,3 +475,12 @@ def test_a_client_whose_name_begins_with_an_underscore_is_in_the_legend() -> Non
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text().strip() for text in legend.get_texts()] == ["_north", "south"]
+
+
+def test_a_round_that_a_client_trained_in_once_it_was_resumed_is_not_missed(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = straight(small(rounds=1))
+    told = [Event("client_left_out", {"round": 1, "client": 0}), Event("client_left_out", {"round": 2, "client": 1})]
+    monkeypatch.setattr(RunFolder, "whole_events", lambda _: told)
+    assert [(row["client"], row["which"]) for row in report.missed_rounds(run)] == [("1", "2")]
