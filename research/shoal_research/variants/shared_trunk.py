@@ -30,7 +30,7 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.views.augment import RECIPES, augment
 from shoal.methods.averaging.robust import mean_by
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
@@ -166,13 +166,11 @@ class SharedUIFCA(Method):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Send local centres; then the moments of k-FED's clusters; then assign where that is due, and learn."""
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples to cluster")
+        client.check_samples()
         state = State.from_facts(message.facts)
         if state.phase == "centres":
             return send_centres(client, self.context.clusters, self.settings.min_points)
-        if not bool(torch.isfinite(client.train.x().float()).all()):
-            raise ClientError(f"client {client.id} holds values that are not finite")
+        client.finite(client.train.x().float())
         network = self.loaded(message.tensors)
         if state.phase == "moments":
             return self.moments(network, message, client)

@@ -225,7 +225,7 @@ def test_a_message_that_cannot_be_is_refused(federated: Federated, spoil: Any, s
 def test_a_client_without_points_or_with_holes_says_so(federated: Federated, tmp_path: Path) -> None:
     method, server, _ = learning(federated)
     nobody = replace(federated.client(0), train=federated.client(0).train.take(torch.arange(0)))
-    with pytest.raises(ClientError, match="client 0 has no training samples to cluster"):
+    with pytest.raises(ClientError, match="client 0 has 0 training samples"):
         method.client_update(method.broadcast(server, 0), nobody)
     holes = blobs(tmp_path / "holes", 2, 20)
     x = holes.data.train_x.clone()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.data.views.view import Samples
-from shoal.methods.contract.base import Client, ClientError
+from shoal.methods.contract.base import Client
 from shoal.methods.contract.message import Message, Tensors
 
 NO_SAMPLES = torch.zeros(0, dtype=torch.int64)
@@ -28,8 +28,7 @@ def updated_memory(message: Message, client: Client) -> Tensors:
     Raises:
         ClientError: fewer than two training samples.
     """
-    if len(client.train) < 2:
-        raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
+    client.check_samples(2)
     memory = dict(client.memory)
     if "weights" in message.tensors:
         memory["global"] = memory["weights"] = message.tensors["weights"]

@@ -100,8 +100,7 @@ class Supervised(GradientMethod):
         Raises:
             ClientError: the client has fewer than two training samples, or no validation sample.
         """
-        if len(client.train) < 2:
-            raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
+        client.check_samples(2)
         if not len(client.validation):
             raise ClientError(
                 f"client {client.id} has no validation sample to be judged on: set partition.validation, say 0.2"

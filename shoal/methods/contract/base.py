@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from shoal.core.errors import ShoalError
@@ -125,6 +126,27 @@ class Client:
     memory: Tensors
     inbox: tuple[tuple[int, Message], ...]
     streams: Streams
+
+    def check_samples(self, fewest: int = 1) -> None:
+        """Refuse too few training samples.
+
+        Raises:
+            ClientError: names the client, and says how many it has.
+        """
+        if len(self.train) < fewest:
+            raise ClientError(
+                f"client {self.id} has {len(self.train)} training samples, and its work needs at least {fewest}"
+            )
+
+    def finite(self, x: Tensor) -> Tensor:
+        """Return values of the client's samples, all of which must be finite.
+
+        Raises:
+            ClientError: one is not.
+        """
+        if not bool(torch.isfinite(x).all()):
+            raise ClientError(f"client {self.id} holds values that are not finite")
+        return x
 
 
 @dataclass(frozen=True)

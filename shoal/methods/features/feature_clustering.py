@@ -190,18 +190,21 @@ class FeatureClustering(CentreClustering):
         step = self.step_of(message)
         vectors, memory = self.source.own_projected(client, message.tensors)
         before = self.offset_before_landmarks(message, client, vectors)
-        if before is not None and SITE_OFFSET not in client.memory:
-            memory = {**client.memory, **(memory or {}), SITE_OFFSET: before.cpu()}
+        if before is not None and SITE_OFFSET not in memory:
+            memory = {**memory, SITE_OFFSET: before.cpu()}
         at = self.rows_in_space(message, vectors, before)
         z = ClientVectors(len(client.train), at, client.train.index.device)
         if has_offsets(message.tensors) and len(message.tensors[CENTRES]) == 1:
             offset = self.offset(message, client, z)
-            memory = {**client.memory, **(memory or {}), SITE_OFFSET: offset.cpu()}
+            memory = {**memory, SITE_OFFSET: offset.cpu()}
             z = z.less(offset)
         tensors = step.answer(message, client, z)
         if self.private:
             tensors = {name: tensors[name] for name in step.row_bounds(message)}
-        return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
+        answer = Message({name: t.cpu() for name, t in tensors.items()})
+        if memory is client.memory:
+            return Update(answer)
+        return Update(answer, memory=memory)
 
     def rows_in_space(self, message: Message, vectors: Rows, before: Tensor | None) -> Rows:
         """Return a client's vectors as its step takes them, with noise no longer than rows may be.

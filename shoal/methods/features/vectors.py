@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from shoal.core.streams import Streams
 from shoal.data.sets.lazy_array import LazyArray
 from shoal.methods.clustering.federated_k_means import ROWS
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
+from shoal.methods.contract.base import Client, Clients, Evaluation
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.encoding import encoder_of
@@ -185,28 +185,27 @@ class VectorSource:
             return vectors
         return vectors @ self.drawn
 
-    def own(self, client: Client) -> tuple[Rows, Tensors | None]:
-        """Return the vectors (m, d) of a client, and its memory, None if as before.
+    def own(self, client: Client) -> tuple[Rows, Tensors]:
+        """Return the vectors (m, d) of a client, and its memory.
 
         Reading them raises a `ClientError` where values are not finite.
 
         Raises:
             ClientError: no samples, or features that are not finite.
         """
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples to cluster")
+        client.check_samples()
         if self.encoder is None:
-            return lambda positions: finite(self.of(client.train.x(positions)), client), None
+            return lambda positions: client.finite(self.of(client.train.x(positions))), client.memory
         if FEATURES in client.memory:
             features = client.memory[FEATURES].to(self.context.device)
-            return lambda positions: features[positions], None
+            return lambda positions: features[positions], client.memory
         positions = torch.arange(len(client.train), device=client.train.index.device)
         parts = positions.split(ENCODED_ROWS)
-        made = finite(torch.cat([self.of(client.train.x(part)) for part in parts]), client)
-        return lambda positions: made[positions], {FEATURES: made.cpu()}
+        made = client.finite(torch.cat([self.of(client.train.x(part)) for part in parts]))
+        return lambda positions: made[positions], {**client.memory, FEATURES: made.cpu()}
 
-    def own_projected(self, client: Client, space: Tensors) -> tuple[Rows, Tensors | None]:
-        """Return the projected vectors (m, k) of a client, and its memory, None if as before.
+    def own_projected(self, client: Client, space: Tensors) -> tuple[Rows, Tensors]:
+        """Return the projected vectors (m, k) of a client, and its memory.
 
         Args:
             client: that holds them.
@@ -218,17 +217,17 @@ class VectorSource:
         """
         if PROJECTED in client.memory:
             kept = client.memory[PROJECTED].to(self.context.device)
-            return lambda positions: kept[positions], None
+            return lambda positions: kept[positions], client.memory
         vectors, memory = self.own(client)
         site_mean = None
         if self.centre_sites:
             site_mean = self.site_mean(vectors, client)
-            if SITE_MEAN not in client.memory:
-                memory = {**client.memory, **(memory or {}), SITE_MEAN: site_mean.cpu()}
+            if SITE_MEAN not in memory:
+                memory = {**memory, SITE_MEAN: site_mean.cpu()}
         if self.encoder is None or PROJECTION not in space:
             return lambda positions: projected(vectors(positions), space, site_mean), memory
         made = torch.cat([projected(vectors(part), space, site_mean) for part in parts_of(client)])
-        others = {name: tensor for name, tensor in {**client.memory, **(memory or {})}.items() if name != FEATURES}
+        others = {name: tensor for name, tensor in memory.items() if name != FEATURES}
         return lambda positions: made[positions], {**others, PROJECTED: made.cpu()}
 
     def site_mean(self, vectors: Rows, client: Client) -> Tensor:
@@ -329,14 +328,3 @@ class VectorSource:
             site[: len(held)][torch.isin(held, client.train.index).to(device)] = place
         table = torch.stack([row.to(device) for row in rows])
         return lambda positions: table[site[positions.to(device)]]
-
-
-def finite(x: Tensor, client: Client) -> Tensor:
-    """Return vectors of a client.
-
-    Raises:
-        ClientError: values are not finite.
-    """
-    if not bool(torch.isfinite(x).all()):
-        raise ClientError(f"client {client.id} holds values that are not finite")
-    return x

@@ -42,7 +42,7 @@ from shoal.methods.clustering.federated_k_means import (
     whitening,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, SummedRows, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Method, Server, SummedRows, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
@@ -234,23 +234,11 @@ class FedSimCLRKMeans(FedSimCLR):
         """
         if FEATURES in client.memory:
             return client.memory[FEATURES], None
-        h = self.own_features(message, client)
-        return h, {FEATURES: h.cpu()}
-
-    def own_features(self, message: Message, client: Client) -> Tensor:
-        """Return the features (n, d) of the client's samples under the broadcast encoder, evaluation mode.
-
-        Raises:
-            ClientError: the client has no sample, or features that are not finite.
-        """
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples to cluster")
+        client.check_samples()
         embed = self.embedder(Server(message.tensors))
         positions = torch.arange(len(client.train), device=client.train.index.device)
-        h = torch.cat([embed(client.train.x(part)) for part in positions.split(FORWARD_ROWS)])
-        if not torch.isfinite(h).all():
-            raise ClientError(f"client {client.id} has features that are not finite")
-        return h
+        h = client.finite(torch.cat([embed(client.train.x(part)) for part in positions.split(FORWARD_ROWS)]))
+        return h, {FEATURES: h.cpu()}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average the weights, compute the projection, draw starts from the clients' centres, or move all centres."""

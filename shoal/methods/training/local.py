@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shoal.core.streams import stream_seed
 from shoal.data.views.augment import AnyRecipe, Recipe, choose_recipe, normalise
-from shoal.methods.contract.base import Client, ClientError
+from shoal.methods.contract.base import Client
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
 from shoal.models.network_copies import copy_all, copy_network
@@ -88,9 +88,8 @@ def batches(
     Raises:
         ClientError: fewer than two samples.
     """
+    client.check_samples(2)
     count = len(client.train)
-    if count < 2:
-        raise ClientError(f"client {client.id} has {count} training samples; at least 2 are needed")
     size = min(local.batch, count)
     generator = client.streams.torch("batches")
     device = client.train.index.device

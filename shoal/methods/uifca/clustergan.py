@@ -7,6 +7,7 @@ largest entry of its one-hot part by the encoder.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -93,8 +94,7 @@ class ClusterGAN(Method):
         s = self.settings
         batch = self.context.local.batch
         device = self.context.device
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples")
+        client.check_samples()
         network = self.network()
         load(network, message.tensors)
         critics = list(network.critic.parameters())
@@ -118,7 +118,7 @@ class ClusterGAN(Method):
             sums["critic"] += critic.detach()
             sums["loss"] += loss.detach()
         means = {name: float(total) / s.steps for name, total in sums.items()}
-        if not all(map(torch.isfinite, map(torch.tensor, means.values()))):
+        if not all(map(math.isfinite, means.values())):
             raise ClientError(f"client {client.id}: the game diverged in round {client.streams.round}; lower local.lr")
         return Update(Message(weights(network), {"n": len(client.train)}), metrics=means)
 

@@ -59,8 +59,7 @@ class IFCAFlows(FlowMethod):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Choose the flow with the lowest mean loss, or take the dealt one, and train it on all points."""
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples to cluster")
+        client.check_samples()
         flows = message.tensors["flows"]
         dealt = message.facts.get("choice")
         choice = self.choice(flows, client) if dealt is None else int(dealt)

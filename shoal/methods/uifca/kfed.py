@@ -55,16 +55,12 @@ def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tenso
     Raises:
         ClientError: the client has fewer than `min_points` points, or values that are not finite.
     """
-    x = client.train.x().flatten(1).float().cpu().numpy()
-    if not len(x):
-        raise ClientError(f"client {client.id} has no training samples to cluster")
+    x = client.finite(client.train.x().flatten(1).float()).cpu().numpy()
     if len(x) < min_points:
         raise ClientError(
             f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of at least "
             f"{min_points}: leave this client out, or lower method.min_points"
         )
-    if not np.isfinite(x).all():
-        raise ClientError(f"client {client.id} holds values that are not finite")
     clustering = local_clustering(x, clusters, client.streams.numpy("kfed"), min_points)
     return torch.from_numpy(clustering.centres).float(), torch.from_numpy(clustering.cluster)
 

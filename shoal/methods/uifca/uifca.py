@@ -125,10 +125,8 @@ class UIFCA(FlowMethod):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Assign where a cluster round begins, then learn; in k-FED's round send local centres."""
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples to cluster")
-        if not bool(torch.isfinite(client.train.x().float()).all()):
-            raise ClientError(f"client {client.id} holds values that are not finite")
+        client.check_samples()
+        client.finite(client.train.x().float())
         told = UIFCAState.from_facts(message.facts)
         if told.phase == "centres":
             return send_centres(client, self.context.clusters, MIN_POINTS)
