@@ -18,7 +18,8 @@ from shoal.engine.messages.wire import Assigned
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.scores.clustering import counts, label_table
+from shoal.methods.clustering.agreement import counts
+from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.evaluation import true_labels
 from shoal.methods.scores.withheld import WITHHELD, withhold
 

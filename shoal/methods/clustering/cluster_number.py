@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
+from shoal.methods.clustering.agreement import counts, table_ari
 from shoal.methods.clustering.client_samples import ClientSamples, Search, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import starting_centres
 from shoal.methods.contract.context import MethodError
@@ -92,24 +93,6 @@ def simplified_silhouette(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     return two.indices[:, 0], torch.where(b > 0, (b - a) / b.clamp_min(1e-300), 0.0)
 
 
-def rand_index(table: Tensor) -> float:
-    """Return the adjusted Rand index of two clusterings, from the number of samples in each pair of clusters (k, k).
-
-    >>> rand_index(torch.tensor([[3.0, 0.0], [0.0, 2.0]])), rand_index(torch.tensor([[2.0, 2.0], [2.0, 2.0]])) < 0
-    (1.0, True)
-    """
-
-    def pairs(counts: Tensor) -> float:
-        return float((counts * (counts - 1) / 2).sum())
-
-    both = pairs(table)
-    rows = pairs(table.sum(1))
-    columns = pairs(table.sum(0))
-    expected = rows * columns / max(pairs(table.sum()), 1.0)
-    largest = (rows + columns) / 2
-    return 1.0 if largest == expected else (both - expected) / (largest - expected)
-
-
 class Clustering(NamedTuple):
     """All samples, in the space in which clusters were sought, and the centres of those, (k, d)."""
 
@@ -125,8 +108,8 @@ def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, f
     clusters = len(first.centres)
     a, score_a = simplified_silhouette(first.samples.x, first.centres)
     b, score_b = simplified_silhouette(second.samples.x, second.centres)
-    table = torch.bincount(a * clusters + b, minlength=clusters**2).double()
-    return rand_index(table.view(clusters, clusters)), float((score_a + score_b).mean() / 2)
+    table = counts(a.numpy(), b.numpy(), clusters, clusters)
+    return table_ari(table), float((score_a + score_b).mean() / 2)
 
 
 Half = Callable[[int], Clustering]

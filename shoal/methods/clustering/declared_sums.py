@@ -1,4 +1,4 @@
-"""Checks of federated K-means' moments, centres and sums beyond their shapes: could the client's samples give them?
+"""The forms of federated K-means' moments, centres and sums, and checks: could the client's samples give them?
 
 Symbols in shapes: n samples, d dimensions, c clusters, s starts or sets.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message
 
 ROUNDING = 1e-6
 """Allowed error of sums of weights, as a share."""
 SQUARES_ROUNDING = 1e-11
 """Allowed error of squared distances, as a share of the squared norms that they are differences of."""
+LARGEST = 1e30
+"""Bound of sums over a client's vectors: columns may be in any unit."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,31 @@ class ClientLimits:
     min_points: int
     energy: float = math.inf
     weight: float = 1.0
+
+
+def total_form(shape: tuple[int | range, ...], dtype: torch.dtype = torch.float64) -> TensorForm:
+    """Return the form of sums of vectors."""
+    return TensorForm(shape, dtype, minimum=-LARGEST, maximum=LARGEST)
+
+
+def positive_form(shape: tuple[int | range, ...], *, measured: bool = True) -> TensorForm:
+    """Return the form of sums of squares."""
+    return TensorForm(shape, torch.float64, minimum=0, maximum=LARGEST, measured=measured)
+
+
+def count_form(shape: tuple[int | range, ...], samples: int, *, measured: bool = False) -> TensorForm:
+    """Return the form of numbers of a client's samples, of which it has so many."""
+    return TensorForm(shape, torch.float64, minimum=0, maximum=samples, measured=measured)
+
+
+def iteration_form(centres: Tensor, limits: ClientLimits) -> MessageForm:
+    """Return the form of the sums, counts and costs of an iteration from centres (s, c, d)."""
+    forms = {
+        "sums": total_form(tuple(centres.shape)),
+        "counts": count_form(tuple(centres.shape[:2]), limits.samples),
+        "inertia": positive_form((len(centres),), measured=False),
+    }
+    return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
 
 
 def check_counts(name: str, counts: Tensor, limits: ClientLimits, *, whole: bool = True) -> str | None:

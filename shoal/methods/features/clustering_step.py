@@ -6,19 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.declared_sums import ClientLimits
 from shoal.methods.contract.base import Client, Server
-from shoal.methods.contract.declared import MessageForm, TensorForm
+from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.features.centre_clustering import CentreClustering
 from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.vectors import ClientVectors
-
-LARGEST = 1e30
-"""Bound of sums over a client's vectors: columns may be in any unit."""
 
 Answers = Iterable[tuple[int, Tensors]]
 """What clients answered, each with the client's id."""
@@ -62,18 +58,3 @@ class ClusteringStep(ABC):
     def server_rng(self, purpose: str) -> np.random.Generator:
         """Return the server's random numbers for a purpose, the same in every round."""
         return Streams(self.clustering.context.seed).numpy(purpose)
-
-
-def total_form(shape: tuple[int | range, ...], dtype: torch.dtype = torch.float64) -> TensorForm:
-    """Return the form of sums of vectors."""
-    return TensorForm(shape, dtype, minimum=-LARGEST, maximum=LARGEST)
-
-
-def positive_form(shape: tuple[int | range, ...], *, measured: bool = True) -> TensorForm:
-    """Return the form of sums of squares."""
-    return TensorForm(shape, torch.float64, minimum=0, maximum=LARGEST, measured=measured)
-
-
-def count_form(shape: tuple[int | range, ...], samples: int, *, measured: bool = False) -> TensorForm:
-    """Return the form of numbers of a client's samples, of which it has so many."""
-    return TensorForm(shape, torch.float64, minimum=0, maximum=samples, measured=measured)

@@ -24,7 +24,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from shoal.methods.clustering.declared_sums import ClientLimits
+from shoal.methods.clustering.declared_sums import LARGEST, ClientLimits
 from shoal.methods.contract.base import Client, Federation, Server, SummedRows, Update
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.declared import MessageForm, TensorForm
@@ -38,7 +38,7 @@ from shoal.methods.features.centre_clustering import (
     FeatureSettings,
     has_offsets,
 )
-from shoal.methods.features.clustering_step import LARGEST, Answers, ClusteringStep
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.components import block_count
 from shoal.methods.features.k_means_step import Iteration, NoisyIteration, longest_centre
 from shoal.methods.features.landmark_offsets import half_offset

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.clustering.declared_sums import ClientLimits
+from shoal.methods.clustering.declared_sums import ClientLimits, count_form, total_form
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.declared import MessageForm
@@ -19,7 +19,7 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.contract.questions import Question
 from shoal.methods.features.centre_clustering import CENTRES, FeatureSettings
-from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form, total_form
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.declared_mixture import check_mixture
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape

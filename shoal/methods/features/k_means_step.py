@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from shoal.methods.clustering.declared_sums import ClientLimits, check_move
+from shoal.methods.clustering.declared_sums import ClientLimits, iteration_form
 from shoal.methods.clustering.federated_k_means import cluster_sums, moved_centres
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.features.centre_clustering import CENTRES, has_offsets
-from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form, positive_form, total_form
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, best_beginning
 from shoal.methods.features.private_sums import ITERATIONS, moved_surely
 from shoal.methods.features.space import SCALE, SPECTRAL
@@ -41,13 +40,7 @@ class Iteration(ClusteringStep):
 
     def form(self, server: Server, limits: ClientLimits) -> MessageForm:
         """Return the form of sums, counts and costs that the client's vectors can have."""
-        centres = server.model[CENTRES]
-        forms = {
-            "sums": total_form(tuple(centres.shape)),
-            "counts": count_form(tuple(centres.shape[:2]), limits.samples),
-            "inertia": positive_form((len(centres),), measured=False),
-        }
-        return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
+        return iteration_form(server.model[CENTRES], limits)
 
     def row_bounds(self, message: Message) -> Mapping[str, float]:
         """Return the bounds of sums and counts, to each of which a row adds once."""

@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from shoal.methods.clustering.declared_sums import ClientLimits, check_affinities
+from shoal.methods.clustering.declared_sums import ClientLimits, check_affinities, count_form
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.landmark_offsets import offsets_if_sites_differ
 from shoal.methods.features.private_sums import SURE
 from shoal.methods.features.space import LANDMARKS, OFFSET_MEAN, SPECTRAL

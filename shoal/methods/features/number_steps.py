@@ -25,20 +25,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shoal.methods.clustering.agreement import table_ari
 from shoal.methods.clustering.client_samples import ClientSamples, Search, local_starts
 from shoal.methods.clustering.cluster_number import (
     check_enough,
     draw_half,
-    rand_index,
     simplified_silhouette,
 )
-from shoal.methods.clustering.declared_sums import ClientLimits
+from shoal.methods.clustering.declared_sums import ClientLimits, count_form, positive_form, total_form
 from shoal.methods.clustering.federated_k_means import local_clusterings
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.features.centre_clustering import BEGINNINGS
-from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form, positive_form, total_form
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.start_steps import drawn_vectors
 from shoal.methods.features.vectors import ClientVectors
 
@@ -149,7 +149,7 @@ class HalfCounts(HalfStep):
         silhouettes = (told["silhouettes"] / (2 * told["samples"])).mean(0).tolist()
         tried = []
         for place, silhouette in enumerate(silhouettes):
-            stability = np.mean([rand_index(table) for table in told["tables"][:, place]])
+            stability = np.mean([table_ari(table.numpy()) for table in told["tables"][:, place]])
             tried.append((server.facts[SMALLEST] + place, float(stability), silhouette))
         facts = {**server.facts, TRIED: tried, SAMPLES: int(told["samples"])}
         return server.next({BEGINNINGS: server.model[BEGINNINGS]}, facts=facts, finished=True)

@@ -9,12 +9,19 @@ from functools import partial
 import torch
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.declared_sums import ClientLimits, check_moments, check_products
+from shoal.methods.clustering.declared_sums import (
+    ClientLimits,
+    check_moments,
+    check_products,
+    count_form,
+    positive_form,
+    total_form,
+)
 from shoal.methods.clustering.federated_k_means import summed
 from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form, positive_form, total_form
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.components import (
     BLOCK,
     block_products,

@@ -16,7 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.declared_sums import ClientLimits, check_starts, check_weighed
+from shoal.methods.clustering.declared_sums import (
+    ClientLimits,
+    check_starts,
+    check_weighed,
+    count_form,
+    positive_form,
+    total_form,
+)
 from shoal.methods.clustering.federated_k_means import ROWS, cheapest_starts, summed
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, Server
@@ -24,7 +31,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.features.centre_clustering import BEGINNINGS, CENTRES, GRAND_MEAN
-from shoal.methods.features.clustering_step import Answers, ClusteringStep, count_form, positive_form, total_form
+from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.offsets import SiteFit, beginnings, site_fit
 from shoal.methods.features.private_sums import drawn_places, sure_moments
 from shoal.methods.features.space import LANDMARKS, SCALE, SPECTRAL, column_moments, shortened, within

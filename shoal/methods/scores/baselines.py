@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shoal.core.streams import Streams
+from shoal.methods.clustering.agreement import table_ari
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client, sum_of_tables
-from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy, table_ari
+from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 from shoal.methods.scores.no_groups import Groups, gain_over_no_groups, mean_over_sites
 

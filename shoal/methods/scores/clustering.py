@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.methods.clustering.agreement import counts, table_ari
+
 
 def label_table(cluster: np.ndarray, labels: np.ndarray | None, clusters: int, classes: int) -> np.ndarray:
     """Return the counts of samples by cluster and label, int64 (clusters, classes + 1).
@@ -28,16 +30,6 @@ def label_table(cluster: np.ndarray, labels: np.ndarray | None, clusters: int, c
     if labels is not None:
         column[: len(labels)] = np.where(labels < 0, classes, labels)
     return counts(cluster, column, clusters, classes + 1)
-
-
-def counts(row: np.ndarray, column: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Return how many of n samples lie in each cell, int64 (rows, columns), from their rows and columns, int (n,).
-
-    Raises:
-        ValueError: a sample lies in no cell.
-    """
-    cell = np.ravel_multi_index((row, column), (rows, columns))
-    return np.bincount(cell, minlength=rows * columns).reshape(rows, columns)
 
 
 def crossed(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
@@ -93,23 +85,6 @@ def table_nmi(table: np.ndarray) -> float:
     if both == 0:
         return 1.0
     return max(0.0, 2 * (both - float(entr(joint).sum())) / both)
-
-
-def table_ari(table: np.ndarray) -> float:
-    """Return the Rand index adjusted for chance (Hubert and Arabie 1985), 0 for random clusters.
-
-    >>> table_ari(np.array([[2, 0], [0, 2]])), table_ari(np.array([[1, 1], [1, 1]]))
-    (1.0, -0.5)
-    """
-    together, in_cluster, in_class, pairs = (
-        int((part * (part - 1)).sum()) for part in (table, table.sum(1), table.sum(0), table.sum())
-    )
-    if together == in_cluster == in_class:
-        return 1.0
-    # Whole numbers, so that nothing is rounded before the division.
-    return (
-        2 * (together * pairs - in_cluster * in_class) / (pairs * (in_cluster + in_class) - 2 * in_cluster * in_class)
-    )
 
 
 def table_scores(table: np.ndarray) -> dict[str, float]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.methods.scores.clustering import counts, table_nmi
+from shoal.methods.clustering.agreement import counts
+from shoal.methods.scores.clustering import table_nmi
 
 PERMUTATIONS = 200
 LEVEL = 0.05

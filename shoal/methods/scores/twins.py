@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from shoal.methods.scores.clustering import counts
+from shoal.methods.clustering.agreement import counts
 
 SHARED = 0.1
 """Most of two clusters that lies at the same sites."""

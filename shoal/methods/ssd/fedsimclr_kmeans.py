@@ -29,8 +29,10 @@ from shoal.core.streams import Streams
 from shoal.methods.clustering.declared_sums import (
     ClientLimits,
     check_local_centres,
-    check_move,
     check_outer,
+    count_form,
+    iteration_form,
+    total_form,
 )
 from shoal.methods.clustering.federated_k_means import (
     Moments,
@@ -157,31 +159,24 @@ class FedSimCLRKMeans(FedSimCLR):
         step = self.next_step(server)
         if step == "train":
             return MessageForm(forms_like(network_tensors(server.model)), {"n": exactly(samples)})
-        count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
-        clusters = self.context.clusters
         if step == "move":
             return self.declared_sums(server, samples)
         width = int(self.network().encoder.features)
         if step == "measure":
-            squares = TensorForm((width, width), torch.float64)
-            forms = {"samples": count(()), "total": TensorForm((width,), torch.float64), "outer": squares}
+            forms = {
+                "samples": count_form((), samples),
+                "total": TensorForm((width,), torch.float64),
+                "outer": TensorForm((width, width), torch.float64),
+            }
             return MessageForm(forms, rule=partial(check_outer, limits=self.limits(server, samples)))
         width = server.model[PROJECTION].shape[1]
-        sizes = range(clusters + 1)
-        forms = {"centres": TensorForm((sizes, width), torch.float64), "counts": count((sizes,))}
+        sizes = range(self.context.clusters + 1)
+        forms = {"centres": total_form((sizes, width)), "counts": count_form((sizes,), samples)}
         return MessageForm(forms, rule=partial(check_local_centres, unit=True, samples=samples))
 
     def declared_sums(self, server: Server, samples: int) -> MessageForm:
         """Declare the sums of one iteration, with the costs that the starts are compared by."""
-        centres = server.model[CENTRES]
-        starts, clusters, width = centres.shape
-        limits = self.limits(server, samples)
-        forms = {
-            "sums": TensorForm((starts, clusters, width), torch.float64),
-            "counts": TensorForm((starts, clusters), torch.float64, minimum=0, maximum=samples, measured=False),
-        }
-        forms["inertia"] = TensorForm((starts,), torch.float64, minimum=0, measured=False)
-        return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
+        return iteration_form(server.model[CENTRES], self.limits(server, samples))
 
     def limits(self, server: Server, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: features that have been projected are of unit length."""

@@ -6,7 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from shoal.methods.scores.clustering import accuracy, chance_ari, cluster_balance, counts, crossed, label_table, purity
+from shoal.methods.clustering.agreement import counts
+from shoal.methods.scores.clustering import accuracy, chance_ari, cluster_balance, crossed, label_table, purity
 from shoal.methods.scores.evaluation import table_metrics
 
 CLUSTERS, CLASSES, CLIENTS = 5, 4, 3
