@@ -44,7 +44,7 @@ from shoal.methods.contract.context import (
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.contract.questions import Question
 from shoal.methods.contract.site_sums import SiteSums
 from shoal.models.encoders import OF_KIND, encoders_for
@@ -236,7 +236,6 @@ class Evaluation:
         recalibrate: about how many training samples give BatchNorm's statistics before an averaged network is judged;
             0: it is judged with the averaged statistics.
         threads: number of threads that predict batches.
-        shard_predictions: yields the method's predictions for all samples, in order; None: its predictor makes them.
         at_site: collects what a site sends of an evaluation of its own samples; None: all samples are here.
     """
 
@@ -247,7 +246,6 @@ class Evaluation:
     batch: int = 512
     recalibrate: int = 0
     threads: int = 1
-    shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
     at_site: SiteSums | None = None
 
 

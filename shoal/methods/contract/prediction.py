@@ -29,7 +29,7 @@ class ShardPredictions(NamedTuple):
         cluster: int64 (n,), on the CPU.
         columns: c, the number of columns of `soft`.
         embedding: (m, d) of the samples whose features are judged, in their order; of all samples where K-means is to
-            find clusters among them, and (0, 0) where no features are judged.
+            find clusters among them.
     """
 
     cluster: Tensor

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -183,7 +182,7 @@ class CentreClustering(Method):
         judged = Judged.at_end(evaluation)
         for start, z in self.judged_vectors(server, clients, evaluation).batches(evaluation.batch):
             predicted = self.assign(server, z)
-            kept = predicted.embedding[:0, :0] if judged is None else judged.rows_of(predicted.embedding, start)
+            kept = judged.rows_of(predicted.embedding, start)
             yield ShardPredictions(predicted.cluster.cpu(), self.context.clusters, kept)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
@@ -192,8 +191,8 @@ class CentreClustering(Method):
             return {}
         if not evaluation.final:
             evaluation = self.some_of(evaluation)
-        predictions = partial(self.predictions, server, clients, evaluation)
-        metrics = evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        shards = self.predictions(server, clients, evaluation)
+        metrics = evaluate_predictor(self.predictor(server), evaluation, shards=shards)
         return {**metrics, "site_offsets": 1.0} if self.uses_offsets(server) else metrics
 
     def some_of(self, evaluation: Evaluation) -> Evaluation:

@@ -35,6 +35,7 @@ def evaluate_predictor(
     predict: Callable[[Tensor], Prediction],
     evaluation: Evaluation,
     recipe: AnyRecipe | None = None,
+    shards: Iterable[ShardPredictions] | None = None,
 ) -> dict[str, float]:
     """Judge a model that assigns clusters itself.
 
@@ -42,19 +43,18 @@ def evaluate_predictor(
         predict: maps samples x (as of `Samples.x`) to clusters, soft assignments (n, c) and embeddings (n, d).
         evaluation: gives the samples.
         recipe: of the views that alignment compares; None: no alignment.
+        shards: predictions for all samples, in order; None: `predict` makes them.
 
     Returns:
         Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
         log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also `representation_metrics`.
     """
     judged = Judged.at_end(evaluation)
-    if evaluation.shard_predictions is not None:
-        shards = evaluation.shard_predictions()
-    else:
-        shards = predictions_of(predict, evaluation, features=False)
-    predictions = joined(shards, sample_count(evaluation), 0 if judged is None else len(judged.every))
+    if shards is None:
+        shards = predictions_of(predict, evaluation, judged.rows_of)
+    predictions = joined(shards, sample_count(evaluation), len(judged.every))
     metrics = cluster_metrics(predictions.cluster.numpy(), predictions.columns, evaluation)
-    if judged is not None:
+    if evaluation.final:
         metrics |= representation_metrics(
             lambda x: predict(x).embedding, predictions.embedding, judged, evaluation, recipe
         )
@@ -81,7 +81,7 @@ def evaluate_features(
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    shards = predictions_of(features_only(embed), evaluation, features=True)
+    shards = predictions_of(features_only(embed), evaluation, lambda h, _: h)
     h = joined(shards, sample_count(evaluation), sample_count(evaluation)).embedding
     metrics = {}
     if clusters is not None:
@@ -89,33 +89,29 @@ def evaluate_features(
         own = replace(evaluation, at_site=None)  # K-means at another site numbers its clusters otherwise
         metrics = cluster_metrics(clustering.cluster, clusters, own)
     if evaluation.final:
-        judged = Judged.from_evaluation(evaluation)
+        judged = Judged.at_end(evaluation)
         h = judged.rows_of(h, 0)
         metrics |= representation_metrics(embed, h, judged, evaluation, recipe)
     return metrics
 
 
 def predictions_of(
-    predict: Callable[[Tensor], Prediction], evaluation: Evaluation, *, features: bool
+    predict: Callable[[Tensor], Prediction], evaluation: Evaluation, kept: Callable[[Tensor, int], Tensor]
 ) -> Iterator[ShardPredictions]:
     """Yield the predictions that an evaluation uses, for all samples, batch by batch.
 
     Args:
         predict: see `evaluate_predictor`.
         evaluation: gives the samples.
-        features: whether the embeddings of all samples are kept; else only those that judge a representation are, since
-            all may not fit into memory.
+        kept: returns those of some embeddings, the first of which has a position, that are kept: all may not fit into
+            memory.
     """
-    judged = Judged.from_evaluation(evaluation) if evaluation.final and not features else None
 
     @torch.no_grad()  # of each thread
     def of_batch(batch: tuple[int, Tensor]) -> ShardPredictions:
         start, x = batch
         prediction = predict(x)
-        embedding = prediction.embedding
-        if not features:
-            embedding = embedding[:0, :0] if judged is None else judged.rows_of(embedding, start)
-        return ShardPredictions(prediction.cluster.cpu(), prediction.soft.shape[1], embedding)
+        return ShardPredictions(prediction.cluster.cpu(), prediction.soft.shape[1], kept(prediction.embedding, start))
 
     return in_order(of_batch, all_batches(evaluation), evaluation.threads)
 
@@ -203,8 +199,11 @@ class Judged:
     some: Tensor
 
     @classmethod
-    def from_evaluation(cls, evaluation: Evaluation) -> Judged:
-        """Draw the samples that judge an evaluation's model."""
+    def at_end(cls, evaluation: Evaluation) -> Judged:
+        """Draw the samples of the final evaluation; other evaluations judge no representation, and draw none."""
+        if not evaluation.final:
+            none = torch.empty(0, dtype=torch.int64)
+            return cls(none, none, none, none)
         learn, held_out = _split(evaluation)
         labelled = evaluation.data.train_y is not None
         some = held_out[
@@ -213,13 +212,6 @@ class Judged:
         learn = _draw(learn, MAX_LEARN if labelled else 0, evaluation.streams.torch("evaluate.learnt"))
         held_out = _draw(held_out, MAX_TEST if labelled else 0, evaluation.streams.torch("evaluate.held"))
         return cls(torch.cat((learn, held_out, some)).unique(), learn, held_out, some)
-
-    @classmethod
-    def at_end(cls, evaluation: Evaluation) -> Judged | None:
-        """Draw those of the final evaluation; other evaluations judge no representation."""
-        if not evaluation.final:
-            return None
-        return cls.from_evaluation(evaluation)
 
     def rows_of(self, rows: Tensor, start: int) -> Tensor:
         """Return those of rows (k, d), which belong to positions from `start` on, that judge, in their order."""

@@ -92,7 +92,7 @@ def test_of_many_samples_a_draw_judges(make_world, monkeypatch, test):
 
     asked = world.evaluation(final=True, batch=11)
     metrics = evaluate_predictor(noisy, asked)
-    judged = Judged.from_evaluation(asked)
+    judged = Judged.at_end(asked)
     n = len(asked.train)
     assert (len(judged.learn), len(judged.held_out), len(judged.some)) == (30, 9, 7)
     assert not set(judged.learn.tolist()) & {*judged.held_out.tolist(), *judged.some.tolist()}
