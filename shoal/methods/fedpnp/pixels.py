@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.methods.clustering.k_means import kmeans
@@ -17,7 +16,7 @@ from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.contract.questions import Question
-from shoal.methods.scores.assignment import assign_samples
+from shoal.methods.scores.assignment import assign_samples, centre_predictor
 from shoal.methods.scores.evaluation import evaluate_predictor
 
 
@@ -79,14 +78,7 @@ class KMeansPixels(Method):
         """
         if "centres" not in server.model:
             raise MethodError("K-means has no centres before its first round")
-        centres = server.model["centres"].to(self.context.device)
-
-        def predict(x: Tensor) -> Prediction:
-            x = x.to(self.context.device).flatten(1).float()
-            cluster = torch.cdist(x, centres).argmin(1)
-            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
-
-        return predict
+        return centre_predictor(server.model["centres"].to(self.context.device))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return ACC, NMI, ARI and purity over all train and test samples; at the end also metrics of the pixels."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.methods.contract.base import Clients, Evaluation, Method, Server
@@ -57,6 +58,17 @@ def nearest_centres(features: Tensor, centres: Tensor, cluster: Tensor | None = 
         empty = centres.new_zeros(0)
         return Nearest(empty.long(), empty.float(), empty.float())
     return Nearest(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def centre_predictor(centres: Tensor) -> Callable[[Tensor], Prediction]:
+    """Return a function to the nearest of centres (c, d), as a hard assignment; a sample's values are its embedding."""
+
+    def predict(x: Tensor) -> Prediction:
+        x = x.to(centres.device).flatten(1).float()
+        cluster = nearest_centres(x, centres).cluster
+        return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
+
+    return predict
 
 
 def assign_samples(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
@@ -25,7 +24,7 @@ from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.contract.questions import Question
-from shoal.methods.scores.assignment import assign_samples, assignment_metrics, nearest_centres
+from shoal.methods.scores.assignment import assign_samples, assignment_metrics, centre_predictor
 from shoal.methods.uifca.declared import beyond_centres, centres_form, memory_form
 
 STARTS = 10
@@ -142,14 +141,7 @@ class KFed(Method):
         """
         if "centres" not in server.model:
             raise MethodError("k-FED has no centres before its round")
-        centres = server.model["centres"].to(self.context.device)
-
-        def predict(x: Tensor) -> Prediction:
-            x = x.to(self.context.device).flatten(1).float()
-            cluster = nearest_centres(x, centres).cluster
-            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
-
-        return predict
+        return centre_predictor(server.model["centres"].to(self.context.device))
 
     def judged_part(self, server: Server, clients: Sequence[int]) -> Server:
         """Return the centres, and the clusters of these clients' own."""
