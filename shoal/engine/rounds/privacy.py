@@ -24,11 +24,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from shoal.methods.contract.declared import MAX_INT64, short
+from shoal.methods.contract.declared import MAX_INT64
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + [float(order) for order in range(11, 64)] + [128.0, 256.0, 512.0, 1024.0]
 """Renyi orders from which the best is chosen."""
@@ -58,12 +57,12 @@ class Ledger:
 
     noise: float
     averaged: bool = True
-    asked: Counter[int] = field(default_factory=Counter)
+    asked: dict[int, int] = field(default_factory=dict)
     states: dict[str, float] = field(default_factory=dict)
 
     def ask(self, clients: Iterable[int]) -> None:
         """Account for an update of each of these clients."""
-        self.asked.update(clients)
+        self.asked = Counter(self.asked) + Counter(clients)
 
     def release(self, state: str, sizes: Sequence[int]) -> None:
         """Account for a server state; a state counts once, however often it is released.
@@ -90,7 +89,7 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Return an independent copy."""
-        return replace(self, asked=Counter(self.asked), states=dict(self.states))
+        return replace(self, states=dict(self.states))
 
     @property
     def rho_sent(self) -> float:
@@ -107,25 +106,11 @@ class Ledger:
         """Return epsilon so far, for a delta; 0 before the first round."""
         return Spent(epsilon(self.rho_sent, delta), epsilon(self.rho_mean, delta))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as JSON."""
-        return {
-            "noise": self.noise,
-            "averaged": self.averaged,
-            "asked": {str(client): count for client, count in sorted(self.asked.items())},
-            "states": dict(sorted(self.states.items())),
-        }
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> Ledger:
-        """Return an entry from its JSON.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: it is not an entry of a ledger.
-        """
-        asked = Counter({int(client): _count(count) for client, count in entries["asked"].items()})
-        states = {str(state): _rho(value) for state, value in entries["states"].items()}
-        return cls(_rho(entries["noise"]), bool(entries["averaged"]), asked, states)
+    @property
+    def is_possible(self) -> bool:
+        """Whether a run can have all these numbers."""
+        losses = all(0 < number <= MAX_RHO for number in (self.noise, *self.states.values()))
+        return losses and all(0 <= count <= MAX_INT64 for count in self.asked.values())
 
 
 def rho(noise: float) -> float:
@@ -156,15 +141,3 @@ def multiplier(noise: float, sizes: Iterable[int]) -> float:
     """
     weights = np.array(list(sizes), dtype=float)
     return float(noise * np.sqrt(np.square(weights).sum()) / weights.max())
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_INT64:
-        raise ValueError(f"{short(value)} is not a count")
-    return value
-
-
-def _rho(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_RHO:
-        raise ValueError(f"{short(value)} is not a positive number")
-    return float(value)

@@ -23,12 +23,13 @@ from urllib.parse import quote
 
 from shoal.core.durable import lock_if_free, private_folder, sync_folder
 from shoal.core.errors import short_text
+from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import SEAL
 from shoal.data.sets.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
 from shoal.engine.settings.sections import DataSection
-from shoal.engine.store.codec import PRIVATE, StoreError, disk_error, read_json, read_sealed, write_sealed
+from shoal.engine.store.codec import PRIVATE, StoreError, read_json, read_sealed, write_sealed, writing
 from shoal.engine.store.embedded import embedded_set
 
 FOLDER = "privacy"
@@ -80,7 +81,7 @@ class SetLedger:
         with self._locked():
             runs = self.runs()
             yield runs
-            entries = {name: ledger.to_json() for name, ledger in runs.items()}
+            entries = {name: record_to_json(ledger) for name, ledger in runs.items()}
             write_sealed(self.path, {"data": self.name, "runs": entries}, mode=PRIVATE)
             sync_folder(self.path.parent)
 
@@ -88,11 +89,9 @@ class SetLedger:
     def _locked(self) -> Iterator[None]:
         """Keep other runs out, for the short time of writing a small file."""
         path = self.path.with_suffix(".lock")
-        try:
+        with writing(path):
             private_folder(path.parent)
             path.touch()
-        except OSError as error:
-            raise disk_error(path, error) from error
         with lock_if_free(path, math.inf):
             yield
 
@@ -110,7 +109,10 @@ class SetLedger:
             found = read_sealed(self.path)
             if found["data"] != self.name:
                 raise ValueError(f"it belongs to data set {found['data']!r}")
-            return {name: Ledger.from_json(entry) for name, entry in found["runs"].items()}
+            ledgers = {name: record_from_json(Ledger, entry) for name, entry in found["runs"].items()}
+            if wrong := [name for name, ledger in ledgers.items() if not ledger.is_possible]:
+                raise ValueError(f"the entry of run {wrong[0]!r} has numbers that no run can have")
+            return ledgers
         except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {short_text(error)}. Restore "

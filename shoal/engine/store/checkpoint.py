@@ -28,13 +28,13 @@ from shoal.core.records import record_to_json
 from shoal.engine.store.codec import (
     PRIVATE,
     StoreError,
-    disk_error,
     file_digest,
     load_server,
     load_tensors,
     save_server,
     save_tensors,
     write_sealed,
+    writing,
 )
 from shoal.engine.store.manifest import Manifest, RoundRecord, read_manifest
 from shoal.engine.store.memory_index import MemoryIndex
@@ -76,11 +76,9 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
         StoreError: the disk is full.
     """
     paths = RoundPaths(run.path, server.round)
-    try:
+    with writing(paths.scratch):
         shutil.rmtree(paths.scratch, ignore_errors=True)
         paths.scratch.mkdir(parents=True)
-    except OSError as error:
-        raise disk_error(paths.scratch, error) from error
     save_server(paths.scratch / SERVER, server)
     save_tensors(paths.scratch / MEMORIES, memory_index.tensors())
     return paths
@@ -101,18 +99,16 @@ def close_round(run: RunFolder, round: int, record: RoundRecord | None) -> Manif
     files = {path.name: file_digest(path) for path in sorted(paths.scratch.iterdir())}
     manifest = Manifest(round, now(), files, record)
     write_sealed(paths.scratch / MANIFEST, record_to_json(manifest))
-    try:
+    with writing(paths.scratch):
         sync_folder(paths.scratch)
         put_in_place(paths.scratch, paths.checkpoint)
-    except OSError as error:
-        raise disk_error(paths.scratch, error) from error
     return manifest
 
 
 def adopt(run: RunFolder, source: Path, target: str) -> None:
     """Give a work file its lasting name too; call `sync_files` afterwards."""
     path = run.path / target
-    try:
+    with writing(path):
         private_folder(path.parent)
         path.unlink(missing_ok=True)
         try:
@@ -120,8 +116,6 @@ def adopt(run: RunFolder, source: Path, target: str) -> None:
         except OSError:
             shutil.copyfile(source, path)  # the file system has no hard links
             path.chmod(PRIVATE)
-    except OSError as error:
-        raise disk_error(path, error) from error
 
 
 def sync_files(paths: Sequence[Path]) -> None:
@@ -132,10 +126,8 @@ def sync_files(paths: Sequence[Path]) -> None:
     """
 
     def sync(path: Path) -> None:
-        try:
+        with writing(path):
             sync_folder(path)
-        except OSError as error:
-            raise disk_error(path, error) from error
 
     if paths:
         with ThreadPoolExecutor(min(SYNC_THREADS, len(paths)), thread_name_prefix="sync") as threads:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,26 @@ def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
     Raises:
         StoreError: the disk is full, or the file cannot be written.
     """
-    try:
+    with writing(path):
         write_file(path, content, sync=sync, sync_name=False, mode=mode)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write a file or a folder within this context.
+
+    Raises:
+        StoreError: the disk is full, or the path cannot be written.
+    """
+    try:
+        yield
     except OSError as error:
-        raise disk_error(path, error) from error
-
-
-def disk_error(path: Path, error: OSError) -> StoreError:
-    """Return the error for a failure to write `path`."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreError(
-            f"the disk is full: {path} could not be written. Finished rounds are safe: free some space, then continue "
-            "with `shoal run --resume RUN`"
-        )
-    return StoreError(f"{path} could not be written: {error.strerror or error}")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreError(
+                f"the disk is full: {path} could not be written. Finished rounds are safe: free some space, then "
+                "continue with `shoal run --resume RUN`"
+            ) from error
+        raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
 
 
 def write_json(path: Path, value: Any, *, sync: bool = True, mode: int = 0o666) -> None:
@@ -100,15 +107,13 @@ def read_json(path: Path) -> Any:
         raise StoreError(f"{path} is not JSON ({short_text(error)})") from error
 
 
-def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True, mode: int = 0o666
-) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True) -> None:
     """Write tensors by name, and a JSON value, to one safetensors file.
 
     Raises:
         StoreError: see `write_atomic`.
     """
-    write_atomic(path, tensor_bytes(tensors, facts), sync=sync, mode=mode)
+    write_atomic(path, tensor_bytes(tensors, facts), sync=sync)
 
 
 def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:

@@ -33,11 +33,11 @@ from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.store.codec import (
     StoreError,
     check_digest,
-    disk_error,
     file_digest,
     read_sealed,
     write_atomic,
     write_sealed,
+    writing,
 )
 from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.manifest import Manifest, read_manifest
@@ -100,13 +100,9 @@ class RunFolder:
         name = f"{stamp}_{settings.method.name}_{settings.data.name}_{settings.digest()[:8]}"
         for attempt in range(1000):
             run = cls(runs / (name if not attempt else f"{name}-{attempt + 1}"))
-            try:
+            with writing(run.path), contextlib.suppress(FileExistsError):
                 run.path.mkdir(parents=True)
                 break
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise disk_error(run.path, error) from error
         for folder in (run.rounds, run.figures):
             folder.mkdir()
         private_folder(run.memory)
@@ -264,11 +260,8 @@ class RunFolder:
         """
         shown = {name: masked(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
         event = Event(kind, shown, now(), WARNING if kind in WARNINGS else level)
-        try:
-            with (self.path / EVENTS).open("a") as file:
-                file.write(line_of(event))
-        except OSError as error:
-            raise disk_error(self.path / EVENTS, error) from error
+        with writing(self.path / EVENTS), (self.path / EVENTS).open("a") as file:
+            file.write(line_of(event))
         tell_observers(self.path, event)
         return event
 

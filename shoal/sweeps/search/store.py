@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shoal.core.durable import lock_if_free
 from shoal.core.errors import short_text
 from shoal.engine.settings import places
-from shoal.engine.store.codec import disk_error
+from shoal.engine.store.codec import writing
 from shoal.sweeps.search.definition import SearchDefinition, SearchError
 from shoal.sweeps.search.proposals import import_optuna
 
@@ -43,10 +43,8 @@ def open_study(definition: SearchDefinition) -> Iterator[optuna.study.Study]:
     """
     optuna = import_optuna()
     folder = folder_of(definition)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(folder, error) from error
     with lock_if_free(folder / LOCK) as ours, contextlib.ExitStack() as opened:
         if not ours:
             raise SearchError(f"search {definition.name!r} is in use by another process: wait for it, or stop it first")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import sealed
 from shoal.engine.messages.wire import Failed, Train, Trained
 from shoal.engine.rounds import privacy_ledger
@@ -134,7 +135,7 @@ def test_a_state_is_counted_once() -> None:
 def test_a_ledger_reads_back_what_it_wrote() -> None:
     ledger = Ledger(0.7, averaged=False)
     ledger.add([0, 3], [5, 7])
-    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json()))) == ledger
+    assert record_from_json(Ledger, json.loads(json.dumps(record_to_json(ledger)))) == ledger
 
 
 @pytest.mark.parametrize(
