@@ -11,7 +11,8 @@ without the recovery of lost clients.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,22 +53,16 @@ def public_key(run: Path, client: int) -> str:
     return X25519PrivateKey.from_private_bytes(secret_key(run, client)).public_key().public_bytes_raw().hex()
 
 
-def stream(secret: bytes, purpose: str, numbers: int) -> np.ndarray:
-    """Return whole numbers modulo 2^64 that follow from a secret and a purpose, int64 (numbers,)."""
+def keyed_bytes(secret: bytes, purpose: str) -> Callable[[int], bytes]:
+    """Return a function that draws further bytes, of a stream that follows from a secret and a purpose."""
     key = HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(secret)
-    drawn = Cipher(ChaCha20(key, NONCE), mode=None).encryptor().update(bytes(8 * numbers))
-    return np.frombuffer(drawn, np.int64)
+    encryptor = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()
+    return lambda count: encryptor.update(bytes(count))
 
 
 def keyed_normal(secret: bytes, purpose: str) -> Normal:
     """Return a draw of standard normal values that only the owner of a secret can repeat, for each purpose others."""
-    key = HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(secret)
-    encryptor = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()
-
-    def draw(count: int) -> bytes:
-        return encryptor.update(bytes(count))
-
-    return lambda shape: normal_of(draw, shape)
+    return partial(normal_of, keyed_bytes(secret, purpose))
 
 
 def masked(parts: Tensors, secret: bytes, client: int, others: Mapping[int, str], purpose: str) -> Tensors:
@@ -87,7 +82,7 @@ def masked(parts: Tensors, secret: bytes, client: int, others: Mapping[int, str]
             continue
         shared = own.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
         pair = f"{purpose}, clients {min(client, other)} and {max(client, other)}"
-        mask = stream(shared, pair, len(total))
+        mask = np.frombuffer(keyed_bytes(shared, pair)(8 * len(total)), np.int64)
         total = total + mask if client < other else total - mask
     split = torch.from_numpy(total).split([tensor.numel() for tensor in parts.values()])
     return {name: part.reshape(tensor.shape) for (name, tensor), part in zip(parts.items(), split, strict=True)}
