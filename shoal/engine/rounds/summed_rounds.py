@@ -84,13 +84,11 @@ class SummedRounds:
                 raise RoundFailed(f"the keys of the masks were not made: {answer.error}")
         return tuple(self._keys[client] for client in clients)
 
-    def without_lost(self, round: int, plan: SumPlan | None, outcomes: RoundOutcomes, needed: int) -> list[int]:
+    def without_lost(self, round: int, plan: SumPlan, outcomes: RoundOutcomes, needed: int) -> list[int]:
         """Return the clients of a new attempt if some of a plan are lost, and enough are left; else none.
 
         The lost ones are on disk before anything of the attempt is forgotten.
         """
-        if plan is None:
-            return []
         lost = [client for client in plan.clients if client not in outcomes.done]
         if not lost or len(outcomes.done) < needed:
             return []

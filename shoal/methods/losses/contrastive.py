@@ -87,14 +87,14 @@ def _one_way(within: Tensor, across: Tensor, negatives: Tensor) -> Tensor:
     return (torch.cat((positive[:, None], logits), 1).logsumexp(1) - positive).mean()
 
 
-def assignment_entropy(y: Tensor, eps: float = EPSILON) -> Tensor:
+def assignment_entropy(y: Tensor) -> Tensor:
     """Return the entropy (nats) of the mean assignment of y (n, c): log c for equally full clusters, 0 for one."""
-    return entropy(y.mean(0), eps)
+    return entropy(y.mean(0))
 
 
-def entropy(p: Tensor, eps: float = EPSILON) -> Tensor:
+def entropy(p: Tensor) -> Tensor:
     """Return the entropy (nats) of shares p (c,) that sum to 1."""
-    return -(p * (p + eps).log()).sum()
+    return -(p * (p + EPSILON).log()).sum()
 
 
 def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float) -> Tensor:
