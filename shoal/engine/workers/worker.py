@@ -32,6 +32,7 @@ from shoal.engine.messages.wire import (
     Recalibrate,
     Request,
     ShareKeys,
+    StateRequest,
     SumPlan,
     Train,
     Trained,
@@ -219,14 +220,18 @@ class Worker:
         write_sealed(paths.done(number), record_to_json(done), sync=False)
         return done
 
+    def about(self, request: StateRequest, *, final: bool) -> tuple[OpenedRun, Server, Clients, Evaluation]:
+        """Return what a request is about: the run, the state, the clients after its round, and the samples."""
+        opened = self.opened(request.run)
+        clients = OpenedClients(opened, request.round, request.clients)
+        server = load_server(request.server, self.device)
+        return opened, server, clients, opened.evaluation(request.round, final=final)
+
     def evaluate(self, request: Evaluate) -> Evaluated:
         """Compute the metrics of a server state, recalibrated."""
         if request.final:
             release_freed_memory()
-        opened = self.opened(request.run)
-        server = load_server(request.server, self.device)
-        clients = OpenedClients(opened, request.round, request.clients)
-        evaluation = opened.evaluation(request.round, final=request.final)
+        opened, server, clients, evaluation = self.about(request, final=request.final)
         if request.site:
             return evaluate_at_site(opened, server, clients, evaluation)
         evaluation = replace(evaluation, threads=request.threads)
@@ -237,13 +242,11 @@ class Worker:
 
     def recalibrate(self, request: Recalibrate) -> Evaluated:
         """Compute, at a site, the tensors that replace those of a state in its evaluation."""
-        opened = self.opened(request.run)
-        clients = OpenedClients(opened, request.round, request.clients)
-        evaluation = opened.evaluation(request.round, final=request.final)
+        opened, server, clients, evaluation = self.about(request, final=request.final)
         known = [LayerSums.from_arrays(arrays, self.device) for arrays in request.layers]
         evaluation = replace(evaluation, at_site=SiteSums(known))
         try:
-            found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
+            found = opened.method.recalibrate(server, clients, evaluation)
         except LayerNeeded as needed:
             return Evaluated(sums=needed.sums.arrays())
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
@@ -252,10 +255,7 @@ class Worker:
     def assign(self, request: Assign) -> Assigned:
         """Find every sample's cluster under a server state, judge them, and return features to draw."""
         release_freed_memory()
-        opened = self.opened(request.run)
-        server = load_server(request.server, self.device)
-        clients = OpenedClients(opened, request.round, request.clients)
-        evaluation = opened.evaluation(request.round, final=True)
+        opened, server, clients, evaluation = self.about(request, final=True)
         if not request.site:  # whose state is recalibrated
             # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
             server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
