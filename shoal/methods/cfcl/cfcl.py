@@ -12,7 +12,7 @@ docs/methods.md lists where this departs from the paper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +52,6 @@ from shoal.methods.contract.base import (
     Clients,
     Evaluation,
     Federation,
-    Method,
     Server,
     Update,
 )
@@ -141,17 +140,14 @@ class CFCL(GradientMethod):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Push reserves, send what neighbours pull, or train: one step of algorithm 1."""
-        action = message.facts["next"]
-        if action == "train":
+        if self.takes_steps(message):
             return super().client_update(message, client)
-        act = {"push": self.push, "pull": self.pull}[action]
+        act = {"push": self.push, "pull": self.pull}[message.facts["next"]]
         return act(message.facts, client, self.updated_memory(message, client))
 
-    def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
-        """Take several clients' local steps in one computation; push and pull client after client."""
-        if all(message.facts["next"] == "train" for message, _ in cohort):
-            return super().cohort_update(cohort)
-        return Method.cohort_update(self, cohort)
+    def takes_steps(self, message: Message) -> bool:
+        """Return whether devices train; else they push or pull."""
+        return bool(message.facts["next"] == "train")
 
     def updated_memory(self, message: Message, client: Client) -> Tensors:
         """Return a device's memory with what the server and its neighbours have sent it."""

@@ -44,7 +44,7 @@ from shoal.methods.clustering.federated_k_means import (
     whitening,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, Clients, Evaluation, Method, Server, SummedRows, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Server, SummedRows, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
@@ -186,7 +186,7 @@ class FedSimCLRKMeans(FedSimCLR):
     def client_update(self, message: Message, client: Client) -> Update:
         """Run FedSimCLR's local epochs, or send moments, local centres, or the sums of one K-means iteration."""
         step = message.facts["step"]
-        if step == "train":
+        if self.takes_steps(message):
             return super().client_update(message, client)
         features, memory = self.features(message, client)
         if step == "measure":
@@ -204,11 +204,9 @@ class FedSimCLRKMeans(FedSimCLR):
             return None
         return SummedRows(clustered(self.features(message, client)[0], message.tensors).cpu(), total_known=False)
 
-    def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
-        """Train several clients in one computation; run the rounds that find clusters one client after another."""
-        if all(message.facts["step"] == "train" for message, _ in cohort):
-            return super().cohort_update(cohort)
-        return Method.cohort_update(self, cohort)
+    def takes_steps(self, message: Message) -> bool:
+        """Return whether a round trains the encoder; the others find clusters."""
+        return bool(message.facts["step"] == "train")
 
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""

@@ -107,6 +107,10 @@ class GradientMethod(Method):
         c = self.context
         return build_optimiser(parameters, c.local, round, capturable=self.captures)
 
+    def takes_steps(self, message: Message) -> bool:
+        """Return whether a message asks for gradient steps; by default each does."""
+        return True
+
     def client_update(self, message: Message, client: Client) -> Update:
         """Take the steps of one client."""
         return self.take(self.local_steps(message, client))
@@ -184,7 +188,7 @@ class GradientMethod(Method):
 
         Clients whose optimiser continues over rounds are trained one after another.
         """
-        if not self.stackable:
+        if not (self.stackable and all(self.takes_steps(message) for message, _ in cohort)):
             return super().cohort_update(cohort)
         outcomes: list[Update | Exception | None] = [None] * len(cohort)
         groups: dict[Hashable, list[_Work]] = {}
