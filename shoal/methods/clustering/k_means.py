@@ -108,22 +108,22 @@ def join_small(x: np.ndarray, clustering: Clustering, min_points: int) -> Cluste
     >>> join_small(x, Clustering(np.array([[0.5], [5.0]]), np.array([0, 0, 1]), 0.5), 2).centres
     array([[2.]])
     """
-    clusters = len(clustering.centres)
-    sizes = np.bincount(clustering.cluster, minlength=clusters)
-    if sizes.min() >= min_points or clusters == 1:
+    centres, cluster, _ = clustering
+    sizes = np.bincount(cluster, minlength=len(centres))
+    if sizes.min() >= min_points or len(centres) == 1:
         return clustering
-    centres = clustering.centres.copy()
-    cluster = clustering.cluster.copy()
-    remaining = list(range(clusters))
-    while len(remaining) > 1 and sizes[remaining].min() < min_points:
-        smallest = min(remaining, key=lambda k: sizes[k])
-        remaining.remove(smallest)
-        nearest = min(remaining, key=lambda k: float(np.square(centres[k] - centres[smallest]).sum()))
-        cluster[cluster == smallest] = nearest
-        sizes[nearest] += sizes[smallest]
-        if sizes[nearest]:
+    while len(centres) > 1 and sizes.min() < min_points:
+        smallest = sizes.argmin()
+        squared = np.square(centres - centres[smallest]).sum(1)
+        squared[smallest] = np.inf
+        nearest = squared.argmin()
+        cluster = np.where(cluster == smallest, nearest, cluster)
+        if (cluster == nearest).any():
+            centres = centres.copy()
             centres[nearest] = x[cluster == nearest].mean(0)
-    number = {k: i for i, k in enumerate(remaining)}
-    cluster = np.array([number[k] for k in cluster.tolist()], dtype=np.int64)
-    centres = centres[remaining]
+        sizes[nearest] += sizes[smallest]
+        # The numbers of the clusters that remain have no gap.
+        centres = np.delete(centres, smallest, 0)
+        sizes = np.delete(sizes, smallest)
+        cluster = cluster - (cluster > smallest)
     return Clustering(centres, cluster, float(np.square(x - centres[cluster]).sum()))
