@@ -11,8 +11,9 @@ Symbols in shapes: n samples, c clusters, d features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,8 @@ ARI_ORDERS = 200
 """Random orders of which the largest ARI is that of chance."""
 STARTS = 5
 """Starts of K-means on each space."""
+OF_THE_RUN = ("neighbours", "acc", "chance_acc", "largest_class", "probe", "features_acc", "ari", "chance_ari")
+"""The numbers of a comparison that are of the run alone."""
 
 
 @dataclass(frozen=True)
@@ -165,20 +168,17 @@ def mean_comparison(parts: Sequence[Comparison]) -> Comparison:
         parts: at least one.
     """
 
-    def mean(name: str) -> float | None:
-        having = [part for part in parts if getattr(part, name) is not None]
+    def mean(values: Iterable[float | None]) -> float | None:
+        having = [(value, part.samples) for value, part in zip(values, parts, strict=True) if value is not None]
         if not having:
             return None
-        return float(np.average([getattr(p, name) for p in having], weights=[p.samples for p in having]))
+        known, samples = zip(*having, strict=True)
+        return float(np.average(known, weights=samples))
 
-    def means(name: str) -> dict[str, float]:
-        found = {}
-        for space in sorted({space for part in parts for space in getattr(part, name)}):
-            having = [part for part in parts if space in getattr(part, name)]
-            values = [getattr(part, name)[space] for part in having]
-            found[space] = float(np.average(values, weights=[part.samples for part in having]))
-        return found
-
+    numbers: dict[str, Any] = {name: mean(getattr(part, name) for part in parts) for name in OF_THE_RUN}
+    for name in ("baseline_neighbours", "baseline_acc", "baseline_probes"):
+        by_space = [getattr(part, name) for part in parts]
+        numbers[name] = {space: mean(of.get(space) for of in by_space) for space in sorted(set().union(*by_space))}
     groups = [part.groups for part in parts if part.groups is not None]
     by_client = {}
     for name in sorted({name for part in parts for name in part.by_client}):
@@ -189,19 +189,9 @@ def mean_comparison(parts: Sequence[Comparison]) -> Comparison:
     return Comparison(
         samples=sum(part.samples for part in parts),
         space=parts[0].space,
-        neighbours=mean("neighbours") or 0.0,
-        baseline_neighbours=means("baseline_neighbours"),
-        acc=mean("acc"),
-        chance_acc=mean("chance_acc"),
-        largest_class=mean("largest_class"),
-        baseline_acc=means("baseline_acc"),
-        probe=mean("probe"),
-        baseline_probes=means("baseline_probes"),
-        features_acc=mean("features_acc"),
-        ari=mean("ari"),
-        chance_ari=mean("chance_ari"),
         by_client=by_client,
         groups=mean_over_sites(groups) if groups else None,
+        **numbers,
     )
 
 
