@@ -16,7 +16,7 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings import places
 from shoal.engine.store.code_version import GitState
 from shoal.engine.store.codec import read_json, write_atomic
-from shoal.engine.store.lineage import Environment
+from shoal.engine.store.lineage import Lineage
 from shoal_research.clean_code import require_clean_code
 from shoal_research.definition import HOME, Study, StudyError
 from shoal_research.table import Table
@@ -142,12 +142,12 @@ def write_cells(path: Path, cells: MeasuredCells) -> None:
     write_atomic(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def measurement(environment: Environment, date: str) -> Measurement:
-    """Return the commit, the machine and the versions of an environment."""
-    hardware = environment.hardware
+def measurement(lineage: Lineage, date: str) -> Measurement:
+    """Return the commit, the machine and the versions of a run."""
+    hardware = lineage.hardware
     gpus = ", ".join(dict.fromkeys(hardware.gpus)) or "no GPU"
     machine = f"{hardware.cores} cores {hardware.machine}, {gpus}, {hardware.system.split()[0]}, {hardware.python}"
-    return Measurement(commit_of(environment.shoal.git), date, machine, dict(environment.versions))
+    return Measurement(commit_of(lineage.shoal.git), date, machine, dict(lineage.versions))
 
 
 def commit_of(git: GitState) -> str:

@@ -231,7 +231,7 @@ def find_again(settings: Settings) -> RunFolder | None:
     if run is None or not run.is_finished():
         return run
     commit = commit_of(current_environment().shoal.git)
-    same = commit_of(run.lineage().environment.shoal.git) == commit and not commit.endswith(CHANGED)
+    same = commit_of(run.lineage().shoal.git) == commit and not commit.endswith(CHANGED)
     return run if same else None
 
 
@@ -249,7 +249,7 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
     new = MeasuredCells(study.name, scale)
     for group in groups:
         for seed, run in group.runs.items():
-            made = measurement(run.lineage().environment, day(run.status().updated or 0.0))
+            made = measurement(run.lineage(), day(run.status().updated or 0.0))
             further = {
                 metric: values[seed]
                 for (row, column, metric), values in table.items()

@@ -148,11 +148,6 @@ class Lineage:
             return ""
         return self.encoder.sha256
 
-    @property
-    def environment(self) -> Environment:
-        """The environment in which the run was started."""
-        return Environment(self.git, self.hardware, self.versions, self.shoal)
-
     def with_folders(self, data: str, partition: str) -> Lineage:
         """Return the same lineage with other folders of data and partition, which hold copies."""
         moved_data = replace(self.data, folder=data)
@@ -228,7 +223,7 @@ def make_lineage(
         resolved=resolved,
         hardware=environment.hardware,
         versions={**environment.versions, **method_version(settings.method.name)},
-        shoal=shoal_version(),
+        shoal=environment.shoal,
         layout=LAYOUT,
         encoder=encoder_of_run(settings, prepared),
         sites=sites_of_run(settings, prepared, partition),

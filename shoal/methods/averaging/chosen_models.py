@@ -28,8 +28,8 @@ def declared_choice(models: Tensor, name: str, samples: int) -> MessageForm:
 
 def average_by_choice(
     updates: Iterable[Update], models: Tensor, name: str, settings: AggregationSettings
-) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Return the mean of each model over the clients that chose it, by samples, and the choices (client, model).
+) -> tuple[Tensor, set[int]]:
+    """Return the mean of each model over the clients that chose it, by samples, and the models that were chosen.
 
     A model that nobody chose stays as it is.
 
@@ -40,10 +40,8 @@ def average_by_choice(
         settings: the rule that takes the place of the mean.
     """
     means = [mean_by(settings, {name: model}) for model in models]
-    choices = []
     for update in updates:
         choice = update.message.facts["choice"]
         means[choice].add(update.message.tensors, float(update.message.facts["n"]))
-        choices.append((update.client, choice))
     averages = [mean.mean()[name] if mean.weight else model for mean, model in zip(means, models, strict=True)]
-    return torch.stack(averages), choices
+    return torch.stack(averages), {number for number, mean in enumerate(means) if mean.weight}

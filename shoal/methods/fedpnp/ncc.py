@@ -24,7 +24,7 @@ from shoal.core.setting import setting
 from shoal.data.views.augment import two_views
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
-from shoal.methods.contract.context import Context, LocalSettings, MethodError
+from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
@@ -134,10 +134,6 @@ class NCC(Method):
             "it contains the contrast of prototypes."
         )
 
-    def __init__(self, settings: NCCSettings, context: Context) -> None:
-        super().__init__(settings, context)
-        self.clusters = context.clusters
-
     def network(self) -> ByolNet:
         """Return a fresh network with the run's initial weights."""
 
@@ -158,7 +154,7 @@ class NCC(Method):
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of the target network and of the prototypes."""
         target = forms_like(weights(make_target(self.network()), TARGET))
-        prototypes = TensorForm((self.clusters, PROJECTION))
+        prototypes = TensorForm((self.context.clusters, PROJECTION))
         return MessageForm(target | {"prototypes": prototypes}, {"n": exactly(samples)})
 
     def client_update(self, message: Message, client: Client) -> Update:
@@ -167,10 +163,7 @@ class NCC(Method):
         Raises:
             ClientError: fewer samples than clusters, or a loss that is not finite.
         """
-        if len(client.train) < self.clusters:
-            raise ClientError(
-                f"client {client.id} has {len(client.train)} training samples for {self.clusters} clusters"
-            )
+        client.check_samples(self.context.clusters)
         training = _Training(self, client)
         epochs = [training.epoch() for _ in range(self.context.local.epochs)]
         metrics = {name: sum(numbers[name] for numbers in epochs) / len(epochs) for name in epochs[0]}
@@ -226,7 +219,7 @@ class _Training:
         self.settings = method.settings
         self.context = context
         self.client = client
-        self.clusters = method.clusters
+        self.clusters = context.clusters
         self.network = method.network().train()
         self.target = make_target(self.network)
         self.online = dict(self.network.named_parameters())

@@ -77,10 +77,8 @@ class IFCAFlows(FlowMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average each flow over the clients that chose it, by number of points."""
-        flows, choices = average_by_choice(updates, server.model["flows"], "flow", self.context.aggregation)
-        trained = list(server.facts["trained"])
-        for _, choice in choices:
-            trained[choice] = 1
+        flows, chosen = average_by_choice(updates, server.model["flows"], "flow", self.context.aggregation)
+        trained = [max(before, int(k in chosen)) for k, before in enumerate(server.facts["trained"])]
         return server.next({"flows": flows}, facts={**server.facts, "trained": trained})
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:

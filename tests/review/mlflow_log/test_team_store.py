@@ -280,7 +280,7 @@ def test_a_worker_of_another_process_runs_a_deployment(at_team: Team, tmp_path: 
 
     run = RunFolder.find("latest", shared / "runs")
     assert run.status().state == FINISHED
-    assert run.lineage().environment.shoal.git.commit == made_from
+    assert run.lineage().shoal.git.commit == made_from
     found = mlflow_has_all_of(run)
     federated = found.data.tags["shoal.prefect_flow_run"]
     assert at_team.query("prefect", f"select state_type::text from flow_run where id = '{federated}'") == [
