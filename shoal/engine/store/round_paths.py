@@ -120,12 +120,3 @@ def peer_file(sender: int, receiver: int) -> str:
 def sender_of(path: str | Path) -> int:
     """Return the client that sent the message in a file of an inbox."""
     return int(Path(path).stem.split("-")[1])
-
-
-def version(path: Path) -> tuple[int, int] | None:
-    """Return a value that changes when the file at a path is replaced; None if it is missing."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns

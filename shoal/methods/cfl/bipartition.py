@@ -62,8 +62,9 @@ def bipartition(alpha: np.ndarray) -> Bipartition:
 def separation_gap(alpha: np.ndarray, truth: np.ndarray) -> float:
     """Separation gap (eq. 28): the smallest similarity inside a true group less the largest across the bipartition.
 
-    Where it is positive the bipartition is correct (corollary 1). The converse, which the paper adds in remark 2, does
-    not hold: a bipartition may be correct (`correct`) while two clients of one group are less alike than it allows.
+    Where it is positive the bipartition is correct: no group has clients on both sides (definition 1, corollary 1). The
+    converse, which the paper adds in remark 2, does not hold: a bipartition may be correct while two clients of one
+    group are less alike than it allows.
 
     Args:
         alpha: symmetric (m, m), m >= 2.
@@ -71,11 +72,6 @@ def separation_gap(alpha: np.ndarray, truth: np.ndarray) -> float:
     """
     inside = alpha[truth[:, None] == truth[None, :]]
     return float(inside.min() - bipartition(alpha).cross)
-
-
-def correct(groups: Bipartition, truth: np.ndarray) -> bool:
-    """Whether no true group has members on both sides (definition 1)."""
-    return not set(truth[list(groups.first)].tolist()) & set(truth[list(groups.second)].tolist())
 
 
 def ready_to_split(cross: float, gamma: float) -> bool:

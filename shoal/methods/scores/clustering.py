@@ -123,16 +123,6 @@ def accuracy(truth: np.ndarray, cluster: np.ndarray) -> float:
     return table_accuracy(crossed(truth, cluster))
 
 
-def purity(truth: np.ndarray, cluster: np.ndarray) -> float:
-    """Return `table_purity` of two arrays; see `crossed`."""
-    return table_purity(crossed(truth, cluster))
-
-
-def nmi(truth: np.ndarray, cluster: np.ndarray) -> float:
-    """Return `table_nmi` of two arrays; see `crossed`."""
-    return table_nmi(crossed(truth, cluster))
-
-
 def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
     """Return `table_ari` of two arrays; see `crossed`."""
     return table_ari(crossed(truth, cluster))

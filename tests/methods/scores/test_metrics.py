@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, nmi, purity
+from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, crossed, table_purity
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, nmi,
 def test_accuracy_and_purity_by_hand(truth, cluster, acc, pure):
     truth, cluster = np.array(truth), np.array(cluster)
     assert accuracy(truth, cluster) == pytest.approx(acc)
-    assert purity(truth, cluster) == pytest.approx(pure)
+    assert table_purity(crossed(truth, cluster)) == pytest.approx(pure)
 
 
-@pytest.mark.parametrize("score", [accuracy, purity, nmi, ari])
+@pytest.mark.parametrize("score", [accuracy, ari])
 def test_unequal_or_empty_arrays_are_refused(score):
     with pytest.raises(ValueError, match="equal length"):
         score(np.zeros(3, int), np.zeros(4, int))

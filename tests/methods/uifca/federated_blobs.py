@@ -13,7 +13,7 @@ from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Context, Evaluation, Federation, Method, ModelSettings, Server, Tensors
 from shoal.methods.registry import METHODS
-from shoal.methods.scores.clustering import purity
+from shoal.methods.scores.clustering import crossed, table_purity
 
 D, K = 4, 3
 CENTRES = np.array([[4.0, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]])
@@ -63,7 +63,7 @@ class Federated:
     def purity(self, memory: list[Tensors]) -> float:
         """Of the assignments in the clients' memories."""
         found = torch.cat([m["assignment"] for m in memory]).numpy()
-        return purity(self.data.train_y[torch.cat(self.owned)].numpy(), found)
+        return table_purity(crossed(self.data.train_y[torch.cat(self.owned)].numpy(), found))
 
 
 def blobs(folder, clients: int, points: int, labels: bool = True) -> Federated:

@@ -9,7 +9,7 @@ import torch
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
 from shoal.methods.contract.base import ClientError
-from shoal.methods.scores.clustering import purity
+from shoal.methods.scores.clustering import crossed, table_purity
 
 
 def labels_of(server, memory):
@@ -19,7 +19,7 @@ def labels_of(server, memory):
 def test_kfed_finds_blobs_and_may_begin_uifca(federated):
     server, memory = federated.play(federated.method("kfed"), 1)
     assert server.finished
-    assert purity(federated.data.train_y.numpy(), labels_of(server, memory).numpy()) >= 0.98
+    assert table_purity(crossed(federated.data.train_y.numpy(), labels_of(server, memory).numpy())) >= 0.98
     both = federated.method(init="kfed", cluster_rounds=2, comm_rounds=2, steps=2)
     server, memory = federated.play(both, 2)
     assert server.facts["phase"] == "learn"

@@ -22,7 +22,7 @@ from shoal.methods.contract.base import (
     Update,
 )
 from shoal.methods.registry import METHODS
-from shoal.methods.scores.clustering import purity
+from shoal.methods.scores.clustering import crossed, table_purity
 from shoal.methods.uifca.flow_method import flow_input, minibatches
 from shoal.methods.uifca.quality import majority
 from shoal.methods.uifca.uifca import UIFCA, UIFCASettings
@@ -73,7 +73,7 @@ def play(data, uifca, rounds):
 
 def score(data, memory):
     found = torch.cat([m["assignment"] for m in memory]).numpy()
-    return purity(data.train_y.numpy(), found)
+    return table_purity(crossed(data.train_y.numpy(), found))
 
 
 def test_a_flow_that_diverges_takes_no_other_with_it(blobs):
