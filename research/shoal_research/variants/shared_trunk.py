@@ -370,7 +370,7 @@ class SharedUIFCA(Method):
         """
         predict = self.predictor(server)
         index, cluster, _ = self.current(server, clients)
-        return assign_samples(predict, evaluation, None, own_clusters=(index, cluster.to(index.device)))
+        return assign_samples(predict, evaluation, own_clusters=(index, cluster.to(index.device)))
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function to the likeliest cluster under the offsets, its posteriors, and log-densities (embedding).

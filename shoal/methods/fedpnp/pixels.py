@@ -87,4 +87,4 @@ class KMeansPixels(Method):
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Return the nearest centre of each sample, and by what margin it is the nearest."""
         predict = self.predictor(server)  # raises before the first round
-        return assign_samples(predict, evaluation, None, centres=server.model["centres"])
+        return assign_samples(predict, evaluation, centres=server.model["centres"])

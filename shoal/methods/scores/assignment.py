@@ -74,8 +74,8 @@ def centre_predictor(centres: Tensor) -> Callable[[Tensor], Prediction]:
 def assign_samples(
     predict: Callable[[Tensor], Prediction],
     evaluation: Evaluation,
-    clusters: int | None,
     *,
+    clusters: int | None = None,
     centres: Tensor | None = None,
     own_clusters: tuple[Tensor, Tensor] | None = None,
 ) -> Assignment:
@@ -131,4 +131,4 @@ def assignment_of(method: Method, server: Server, clients: Clients, evaluation: 
     assignment = method.assignment(server, clients, evaluation)
     if assignment is not None:
         return assignment
-    return assign_samples(method.predictor(server), evaluation, method.context.known_clusters)
+    return assign_samples(method.predictor(server), evaluation, clusters=method.context.known_clusters)

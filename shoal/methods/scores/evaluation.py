@@ -370,9 +370,7 @@ def samples_at(evaluation: Evaluation, positions: Tensor) -> Tensor:
 
 def all_batches(evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
     """Yield all training samples, then all test samples, batch by batch, each with the position of its first sample."""
-    n = len(evaluation.train)
-    m = len(evaluation.data.test_x)
-    starts = [(start, min(start + evaluation.batch, n)) for start in range(0, n, evaluation.batch)]
-    starts += [(start, min(start + evaluation.batch, n + m)) for start in range(n, n + m, evaluation.batch)]
-    for start, end in starts:
-        yield start, _x(evaluation, torch.arange(start, end))
+    train, test = torch.arange(sample_count(evaluation)).tensor_split([len(evaluation.train)])
+    for positions in (*train.split(evaluation.batch), *test.split(evaluation.batch)):
+        if len(positions):
+            yield int(positions[0]), _x(evaluation, positions)

@@ -307,7 +307,7 @@ class FedSimCLRKMeans(FedSimCLR):
         centres = self.centres(server)
         if centres is None:
             return None
-        return assign_samples(self.predictor(server), evaluation, None, centres=centres)
+        return assign_samples(self.predictor(server), evaluation, centres=centres)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return FedSimCLR's metrics during training, then those of the clusters; at the end both."""

@@ -92,4 +92,4 @@ class IFCAFlows(FlowMethod):
         index = [client.train.index for client in clients]
         chosen = [torch.full_like(client.train.index, self.choice(server.model["flows"], client)) for client in clients]
         own_clusters = (torch.cat(index), torch.cat(chosen))
-        return assign_samples(self.predictor(server), evaluation, None, own_clusters=own_clusters)
+        return assign_samples(self.predictor(server), evaluation, own_clusters=own_clusters)

@@ -152,7 +152,7 @@ class KFed(Method):
         """Assign clients' points with their local centres, and other samples to the nearest of the server's centres."""
         predict = self.predictor(server)
         own_clusters = self.clustered(server, clients)
-        return assign_samples(predict, evaluation, None, centres=server.model["centres"], own_clusters=own_clusters)
+        return assign_samples(predict, evaluation, centres=server.model["centres"], own_clusters=own_clusters)
 
     def clustered(self, server: Server, clients: Clients) -> tuple[Tensor, Tensor] | None:
         """Return the numbers of the clients' points, and their clusters; None where no client sent its centres."""

@@ -268,7 +268,7 @@ class UIFCA(FlowMethod):
     ) -> Assignment:
         """Return the clusters of all samples, given those of the clients' points."""
         index = torch.cat([client.train.index for client in clients])
-        return assign_samples(self.predictor(server), evaluation, None, own_clusters=(index, found.cluster))
+        return assign_samples(self.predictor(server), evaluation, own_clusters=(index, found.cluster))
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
         """Return the assignment that clients would find if a cluster round began now."""

@@ -29,7 +29,7 @@ def planted(x):
 
 
 def test_each_sample_has_its_planted_cluster(world):
-    found = assign_samples(planted, world.evaluation(), None)
+    found = assign_samples(planted, world.evaluation())
     truth = torch.cat((world.data.train_y, world.data.test_y))
     assert torch.equal(found.cluster, truth)
     assert found.clusters == 4
@@ -45,7 +45,7 @@ def held_out_images(world):
 
 
 def test_features_are_clustered_by_kmeans_with_a_margin(world):
-    found = assign_samples(features_only(quarters), world.evaluation(), 4)
+    found = assign_samples(features_only(quarters), world.evaluation(), clusters=4)
     truth = torch.cat((world.data.train_y, world.data.test_y))
     assert table_scores(crossed(truth.numpy(), found.cluster.numpy()))["acc"] == 1
     means = torch.stack([found.features[found.cluster == k].mean(0) for k in range(4)])
@@ -55,13 +55,13 @@ def test_features_are_clustered_by_kmeans_with_a_margin(world):
     others = torch.cdist(found.features, found.centres).sort(1).values[:, 1]
     assert torch.allclose(found.confidence, (others - own) / others, atol=1e-4)
     with pytest.raises(MethodError, match=r"model\.clusters"):
-        assign_samples(features_only(quarters), world.evaluation(), None)
+        assign_samples(features_only(quarters), world.evaluation())
 
 
 def test_samples_of_clients_keep_the_cluster_their_client_holds(world):
     """Numbers are of the training set, of which some samples may be held by nobody."""
     some = replace(world.evaluation(), train=world.samples().take(torch.tensor([3, 10, 11, 40])))
-    found = assign_samples(planted, some, None, own_clusters=(torch.tensor([40, 10]), torch.tensor([2, 3])))
+    found = assign_samples(planted, some, own_clusters=(torch.tensor([40, 10]), torch.tensor([2, 3])))
     y = world.data.train_y
     assert found.cluster[:4].tolist() == [y[3], 3, y[11], 2]
     assert torch.equal(found.cluster[4:], world.data.test_y)
