@@ -20,7 +20,7 @@ def shown_features(features: SampleArray, rng: np.random.Generator) -> tuple[np.
     """Return some samples and their features, of many features the principal components among these samples.
 
     Distances between the samples only change by the components that are left out. A component's sign makes its largest
-    loading positive, so that it does not depend on the library.
+    loading positive.
 
     Args:
         features: (n, d).
@@ -30,6 +30,8 @@ def shown_features(features: SampleArray, rng: np.random.Generator) -> tuple[np.
         Positions of the samples, ascending, int64 (m,), and their features less their mean, float32 (m, p); None where
         features are not finite or there are fewer than two samples.
     """
+    from sklearn.decomposition import PCA  # here: it takes seconds to import
+
     rows = np.arange(len(features))
     if len(rows) > SAMPLES:
         rows = np.sort(rng.choice(len(rows), SAMPLES, replace=False))
@@ -39,9 +41,5 @@ def shown_features(features: SampleArray, rng: np.random.Generator) -> tuple[np.
     shown -= shown.mean(0)
     if shown.shape[1] > COMPONENTS:
         with threadpool_limits(1):
-            _, _, directions = np.linalg.svd(shown, full_matrices=False)
-            directions = directions[:COMPONENTS]
-            largest = np.abs(directions).argmax(1)
-            directions *= np.sign(directions[np.arange(len(directions)), largest])[:, None]
-            shown = shown @ directions.T
+            shown = PCA(min(COMPONENTS, len(shown)), svd_solver="full").fit_transform(shown)
     return rows.astype(np.int64), shown.astype(np.float32)
