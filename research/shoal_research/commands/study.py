@@ -58,7 +58,8 @@ def study(
 
     Cells that are kept, or that were measured here, are not measured again.
     """
-    from shoal.engine.settings.run_settings import parse_overrides
+    from shoal.engine.settings.merge import merge
+    from shoal.engine.settings.run_settings import parse_override
     from shoal.engine.store.lineage import current_environment
     from shoal.lifecycle.progress import progress
     from shoal_research.definition import load_study, study_names
@@ -76,7 +77,7 @@ def study(
 
         if current_environment().shoal.git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
-        changes = typed(parse_overrides(overrides or ()))
+        changes = typed(merge({}, *map(parse_override, overrides or ())))
         cells: dict[str, Any] = {"rows": row or (), "columns": column or (), "gather": gather, "again": again}
         try:
             result = run_study(name, scale, seeds, changes, watch, **cells, processes=processes)

@@ -451,20 +451,15 @@ def load_settings(
         content = read_yaml_file(path, "settings file", SettingsError, "base") or {}
     if not isinstance(content, dict):
         raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
-    return make_settings(merge(expand_names(content), *map(_parsed, overrides), dict(changes or {})))
+    return make_settings(merge(expand_names(content), *map(parse_override, overrides), dict(changes or {})))
 
 
-def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return `key.path=value` overrides as nested dictionaries of text.
+def parse_override(override: str) -> dict[str, Any]:
+    """Return one `key.path=value` as nested dictionaries of text; lists, mappings and quoted words are read as YAML.
 
     Raises:
-        SettingsError: a malformed override.
+        SettingsError: it is malformed.
     """
-    return merge({}, *map(_parsed, overrides))
-
-
-def _parsed(override: str) -> dict[str, Any]:
-    """Return one override as nested dictionaries; lists, mappings and quoted words are read as YAML."""
     where = f"--set {override[:80]!r}"
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
