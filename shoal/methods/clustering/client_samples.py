@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from shoal.methods.clustering.federated_k_means import (
     moments,
     moved_centres,
     nearest,
+    starting_centres,
     whitening,
 )
 from shoal.methods.clustering.k_means import kmeans
@@ -132,14 +134,20 @@ def sums_over_clients(samples: ClientSamples, centres: Tensor, min_points: int) 
     return Sums(sums, counts.masked_fill(few, 0).view(shape).sum(0), inertia)
 
 
-def federated_kmeans(samples: ClientSamples, centres: Tensor, search: Search) -> Tensor:
+def federated_kmeans(
+    samples: ClientSamples, local: Tensor, behind: Tensor, clusters: int, search: Search, rng: np.random.Generator
+) -> Tensor:
     """Return the centres (k, d) of the best start, after K-means for which clients send sums and counts.
 
     Args:
         samples: of all clients.
-        centres: (s, k, d), to start from.
-        search: bounds the iterations, and the size of the clusters that clients send.
+        local: centres that these found (see `local_starts`), from which the server draws starts, (m, d).
+        behind: samples of each of them, (m,).
+        clusters: k.
+        search: says how many starts, bounds the iterations, and the size of the clusters that clients send.
+        rng: draws the starts.
     """
+    centres = starting_centres(local, behind, clusters, search.starts, rng)
     inertia = centres.new_zeros(len(centres))
     for _ in range(search.iterations):
         sums, counts, inertia = sums_over_clients(samples, centres, search.least_points)

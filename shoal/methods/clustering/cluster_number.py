@@ -26,7 +26,6 @@ from torch import Tensor
 from shoal.core.streams import Streams
 from shoal.methods.clustering.agreement import counts, table_ari
 from shoal.methods.clustering.client_samples import ClientSamples, Search, federated_kmeans, local_starts
-from shoal.methods.clustering.federated_k_means import starting_centres
 from shoal.methods.contract.context import MethodError
 
 POWER = 3
@@ -174,13 +173,12 @@ def check_enough(local: int, wanted: int, search: Search) -> None:
 def kmeans_half(samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int) -> Half:
     """Have the clients send their local centres in a half of their samples; federated K-means starts from these."""
     part = samples.some(rows)
-    local, counts = local_starts(part, search, seed, f"number of clusters, half {number}")
+    local, behind = local_starts(part, search, seed, f"number of clusters, half {number}")
     check_enough(len(local), search.max_clusters, search)
 
     def clustering(clusters: int) -> Clustering:
         rng = Streams(seed, number // 2).numpy(f"number of clusters, {clusters}, half {number % 2}")
-        start = starting_centres(local, counts, clusters, search.starts, rng)
-        return Clustering(samples, federated_kmeans(part, start, search))
+        return Clustering(samples, federated_kmeans(part, local, behind, clusters, search, rng))
 
     return clustering
 

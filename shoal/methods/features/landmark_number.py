@@ -23,7 +23,7 @@ from shoal.methods.clustering.client_samples import (
     sums_over_clients,
 )
 from shoal.methods.clustering.cluster_number import Clustering, Half, check_enough
-from shoal.methods.clustering.federated_k_means import moved_centres, starting_centres
+from shoal.methods.clustering.federated_k_means import moved_centres
 from shoal.methods.features.spectral import (
     affinity_sums,
     in_spectral_space,
@@ -59,8 +59,7 @@ def landmark_half(wished: int, samples: ClientSamples, rows: Tensor, search: Sea
         local, counts = local_starts(half, narrow, seed, f"{clusters} clusters by landmarks, half {number}")
         check_enough(len(local), clusters, search)
         rng = Streams(seed, number).numpy(f"{clusters} clusters by landmarks")
-        start = starting_centres(local, counts, clusters, search.starts, rng)
-        return Clustering(whole, federated_kmeans(half, start, narrow))
+        return Clustering(whole, federated_kmeans(half, local, counts, clusters, narrow, rng))
 
     return clustering
 

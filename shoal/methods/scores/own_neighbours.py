@@ -10,11 +10,10 @@ Symbols in shapes: n samples of all clients, d features.
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.client_samples import ClientSamples, Search, federated_kmeans, local_starts
-from shoal.methods.clustering.federated_k_means import nearest, starting_centres
+from shoal.methods.clustering.federated_k_means import nearest
 from shoal.methods.scores.neighbours import nearest_samples
 
 MIN_SAMPLES = 3
@@ -74,7 +73,6 @@ def space_clusters(samples: ClientSamples, clusters: int, seed: int) -> np.ndarr
     if len(local) < 2:
         return np.zeros(len(samples.x), dtype=int)
     rng = Streams(seed).numpy("agreement of a space, server")
-    start = starting_centres(local, counts, min(clusters, len(local)), search.starts, rng)
-    centres: Tensor = federated_kmeans(samples, start, search)
+    centres = federated_kmeans(samples, local, counts, min(clusters, len(local)), search, rng)
     cluster: np.ndarray = nearest(samples.x, centres[None])[0][0].numpy()
     return cluster
