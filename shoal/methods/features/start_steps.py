@@ -37,6 +37,7 @@ from shoal.methods.features.private_sums import drawn_places, sure_moments
 from shoal.methods.features.space import LANDMARKS, SCALE, SPECTRAL, column_moments, shortened, within
 from shoal.methods.features.space_steps import COUNT_NOISE
 from shoal.methods.features.spectral import set_count
+from shoal.methods.features.summed_starts import gaussian_starts
 from shoal.methods.features.vectors import ClientVectors
 
 WEIGHED_STARTS = 8
@@ -164,26 +165,6 @@ class StartCosts(ClusteringStep):
         shares = server.model[BEGINNINGS]
         kept = [int(costs.where(shares == share, math.inf).argmin()) for share in shares.unique()]
         return server.next(of_starts(server.model, kept))
-
-
-def gaussian_starts(moments: Tensors, clusters: int, starts: int, generator: torch.Generator) -> Tensor:
-    """Return initial centres, float64 (s, c, k), drawn with the mean and the variances of all vectors.
-
-    Args:
-        moments: the sum of all clients' `column_moments`.
-        clusters: c.
-        starts: s.
-        generator: of the draws.
-
-    Raises:
-        MethodError: no client has enough samples.
-    """
-    if not moments["samples"] > 0:
-        raise MethodError("no client has enough samples to start from: set method.min_points lower")
-    mean = moments["total"] / moments["samples"]
-    variance = (moments["squares"] / moments["samples"] - mean.square()).clamp_min(0)
-    drawn = torch.randn(starts, clusters, len(mean), generator=generator, dtype=torch.float64)
-    return mean + drawn * variance.sqrt()
 
 
 def with_start(centres: Tensor) -> Tensors:
