@@ -27,7 +27,6 @@ from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfcl.memory import (
     NO_SAMPLES,
-    drop_pulled,
     package,
     pulled_samples,
     reserves,
@@ -168,7 +167,7 @@ class CFCL(GradientMethod):
     def pull(self, facts: Mapping[str, Any], client: Client, memory: Tensors) -> Update:
         """Send each neighbour that pulls the samples chosen for it (algorithm 2)."""
         s = self.settings
-        drop_pulled(memory)
+        memory["pulled"] = NO_SAMPLES  # the paper's buffer holds the samples of one pull
         # A uniform pull needs no embeddings, so that it need not be limited to a few candidates (eq. 7).
         positions = torch.arange(len(client.train))
         embedded = dict[int, Embeddings]()

@@ -63,11 +63,6 @@ def with_pulled(samples: Samples, pulled: Tensor) -> Samples:
     return pulled_samples(samples, torch.cat((samples.index, pulled.to(samples.index.device))))
 
 
-def drop_pulled(memory: Tensors) -> None:
-    """Drop the samples pulled before: the paper's buffer holds those of one pull."""
-    memory["pulled"] = memory.get("pulled", NO_SAMPLES)[:0].clone()
-
-
 def reserves(samples: Samples, memory: Tensors, neighbours: Iterable[int]) -> dict[int, Samples]:
     """Return the reserve of each neighbour, empty where it pushed none."""
     return {peer: pulled_samples(samples, memory.get(f"reserve/{peer}", NO_SAMPLES)) for peer in neighbours}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.questions import Question
@@ -30,4 +30,4 @@ class FedKMeans(FeatureClustering):
 
     def after_iteration(self, server: Server) -> Server:
         """Return the state, finished once the centres stand still."""
-        return Server(server.model, server.state, server.facts, server.round, finished=bool(server.facts["still"]))
+        return replace(server, finished=bool(server.facts["still"]))

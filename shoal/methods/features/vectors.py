@@ -84,8 +84,7 @@ class SpaceVectors(LazyArray):
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors of samples by their positions, float32 (m, k)."""
-        parts = [self._at(part).float().cpu() for part in torch.from_numpy(rows).split(ROWS)]
-        return torch.cat(parts).numpy() if parts else np.empty((0, self.shape[1]), np.float32)
+        return torch.cat([self._at(part).float().cpu() for part in torch.from_numpy(rows).split(ROWS)]).numpy()
 
     def batches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
         """Yield all vectors, float64, at most `rows` at once, each time with the position of the first."""

@@ -47,16 +47,13 @@ def nearest_centres(features: Tensor, centres: Tensor, cluster: Tensor | None = 
     """
     centres = centres.double()
     parts = []
-    for start in range(0, len(features), ROWS):
+    for start in range(0, len(features) or 1, ROWS):  # of no sample, too
         distances = torch.cdist(features[start : start + ROWS].double(), centres)
         assigned = distances.argmin(1) if cluster is None else cluster[start : start + ROWS].to(distances.device)
         distance = distances.gather(1, assigned[:, None]).squeeze(1)
         other = distances.scatter(1, assigned[:, None], torch.inf).amin(1)
         margin = torch.where(other.isinf(), 1.0, (other - distance) / other).nan_to_num(nan=0.0).clamp(0, 1)
         parts.append((assigned, margin.float(), distance.float()))
-    if not parts:
-        empty = centres.new_zeros(0)
-        return Nearest(empty.long(), empty.float(), empty.float())
     return Nearest(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
