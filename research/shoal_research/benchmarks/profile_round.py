@@ -55,8 +55,8 @@ def profile(encoder: str, repeats: int) -> tuple[dict[str, float], float]:
         (type(method), "_settle", "BatchNorm's statistics of the past model, once a round"),
         (torch.Tensor, "backward", "backward pass"),
         (torch.optim.SGD, "step", "optimiser"),
-        (fedpnp, "past_negatives", "pools of past negatives"),
-        (fedpnp, "contrastive", "instance loss"),
+        (fedpnp, "past_look_alikes", "pools of past negatives"),
+        (fedpnp, "view_contrast", "instance loss"),
         (cluster_method, "cluster_contrastive", "cluster loss"),
     ]
     method.client_update(message, client)

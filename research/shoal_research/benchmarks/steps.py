@@ -27,7 +27,7 @@ from shoal.data.views.augment import AugmentSettings, two_views
 from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
 from shoal.methods.fedpnp.fedpnp import SETTLING_SAMPLES
-from shoal.methods.fedpnp.pool import past_negatives
+from shoal.methods.fedpnp.pool import past_look_alikes
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss
 from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
 from shoal.methods.registry import METHODS
@@ -82,7 +82,7 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
             now = network(x)
         with torch.no_grad(), method.context.autocast():
             labels = past(x).y
-        pools = past_negatives(*labels.chunk(2), s.mu)
+        pools = tuple(~past_look_alikes(labels, s.mu))
         instance = contrastive(*now.z.chunk(2), method.tau_instance, pools)
         return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), method.tau_cluster)
 

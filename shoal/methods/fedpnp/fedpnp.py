@@ -21,8 +21,8 @@ from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
-from shoal.methods.fedpnp.pool import MIN_SIMILARITY, past_look_alikes, past_negatives
-from shoal.methods.losses.contrastive import contrastive, left_out_share, view_contrast
+from shoal.methods.fedpnp.pool import MIN_SIMILARITY, past_look_alikes
+from shoal.methods.losses.contrastive import left_out_share, view_contrast
 from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, settle, settle_in_one_pass
 from shoal.methods.training.local import as_low_input, load
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
@@ -119,14 +119,8 @@ class FedPNP(ClusterMethod):
 
     def instance_loss(self, z: Tensor, labels: Tensor, batch: Batch) -> StepResult:
         """Return the instance-level loss of both views' projections (2n, p), and numbers on the pools."""
-        s = self.settings
-        if z.device.type != "cpu":
-            left_out = past_look_alikes(labels, s.mu)
-            return view_contrast(z, self.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
-        z_a, z_b = z.chunk(2)
-        past_a, past_b = labels.chunk(2)
-        pools = past_negatives(past_a, past_b, s.mu)
-        return contrastive(z_a, z_b, self.tau_instance, pools), self.pool_metrics(~torch.stack(pools), batch)
+        left_out = past_look_alikes(labels, self.settings.mu)
+        return view_contrast(z, self.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
 
     def pool_metrics(self, left_out: Tensor, batch: Batch) -> Tensors:
         """Return the share of pairs that the pools leave out, given their masks (2, n, n)."""

@@ -6,18 +6,15 @@ import torch
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.methods.contract.base import Context, LocalSettings, ModelSettings
 from shoal.methods.fedpnp.fedpnp import FedPNP
-from shoal.methods.fedpnp.pool import past_negatives, similarity
+from shoal.methods.fedpnp.pool import past_look_alikes
 from shoal.methods.losses.contrastive import left_out_share
 
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 
 
-def test_similarity_is_the_gaussian_kernel_on_unit_vectors():
-    y = torch.rand(6, 4, generator=torch.Generator().manual_seed(0))
-    unit = y / y.norm(dim=1, keepdim=True)
-    kernel = (-torch.cdist(unit, unit).pow(2) / 2).exp()
-    torch.testing.assert_close(similarity(y, y), kernel)
-    assert similarity(y, y).diagonal().tolist() == pytest.approx([1.0] * 6)
+def past_negatives(y_a, y_b, mu):
+    """Eq. 3: the pools of both views."""
+    return ~past_look_alikes(torch.cat((y_a, y_b)), mu)
 
 
 def test_samples_of_one_past_cluster_are_no_negatives():

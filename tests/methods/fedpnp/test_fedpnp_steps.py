@@ -5,7 +5,7 @@ import torch
 
 from shoal.data.views.augment import choose_recipe, normalise, two_views
 from shoal.methods.fedpnp.fedpnp import PAST
-from shoal.methods.fedpnp.pool import past_negatives
+from shoal.methods.fedpnp.pool import past_look_alikes
 from shoal.methods.training.model_stack import LocalModel
 from tests.methods.one_step import (
     assert_trained,
@@ -52,7 +52,7 @@ def test_the_pools_of_both_views_are_by_definition(mu):
     g = torch.Generator().manual_seed(3)
     y_a, y_b = (torch.randn(9, 4, generator=g).mul(1.5).softmax(1) for _ in range(2))
     expected = pools_by_definition(y_a, y_b, mu)
-    found = past_negatives(y_a, y_b, mu)
+    found = ~past_look_alikes(torch.cat((y_a, y_b)), mu)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert not torch.equal(*expected), "the views are told apart"
 
