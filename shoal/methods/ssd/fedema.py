@@ -59,13 +59,9 @@ def mixture(broadcast: Tensors, own: Tensors, mu: torch.Tensor) -> Tensors:
     names = [name for name, tensor in broadcast.items() if tensor.is_floating_point()]
     theirs = [broadcast[name] for name in names]
     ours = [own[name] for name in names]
-    # On a device its value is not looked at: the host would wait for it.
-    if mu.device.type != "cpu":
-        mixed = torch._foreach_mul(ours, mu.float())
-        torch._foreach_add_(mixed, torch._foreach_mul(theirs, (1 - mu).float()))
-    else:
-        mixed = torch._foreach_mul(ours, float(mu))
-        torch._foreach_add_(mixed, torch._foreach_mul(theirs, 1 - float(mu)))
+    # Its value is not looked at: on a device the host would wait for it.
+    mixed = torch._foreach_mul(ours, mu.float())
+    torch._foreach_add_(mixed, torch._foreach_mul(theirs, (1 - mu).float()))
     return dict(zip(names, mixed, strict=True))
 
 
