@@ -45,13 +45,10 @@ def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Te
         own: the state of the second network.
     """
     names = [name for name, _ in network.named_parameters() if name.startswith("encoder.")]
-    if broadcast[names[0]].device.type != "cpu":
-        # All at once: on a device each launch costs more than its computation.
-        theirs, ours = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
-        result: torch.Tensor = (theirs - ours).norm()
-        return result
-    squares = [(broadcast[name].double() - own[name].double()).pow(2).sum() for name in names]
-    return torch.stack(squares).sum().sqrt()
+    # All at once: on a device each launch costs more than its computation.
+    theirs, ours = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
+    result: torch.Tensor = (theirs - ours).norm()
+    return result
 
 
 def mixture(broadcast: Tensors, own: Tensors, mu: torch.Tensor) -> Tensors:
