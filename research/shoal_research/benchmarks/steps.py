@@ -102,7 +102,7 @@ def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], Non
         h, z = out.h.float(), out.z.float()
         a, b = F.normalize(z, dim=1).chunk(2)
         total = align_loss(a, b) + s.beta * (uniform_loss(a) + uniform_loss(b)) / 2
-        spread = [dsr_loss(part, extra["scale"], extra["basis"]) for part in (a, b)]
+        spread = [dsr_loss(part, extra["scale"], extra["basis"], 1) for part in (a, b)]
         total = total + s.gamma * (spread[0] + spread[1]) / 2
         return total + s.delta * distill_loss(h, z, s.temperature)
 

@@ -31,27 +31,21 @@ def subspace_basis(dimensions: int, seed: int) -> Tensor:
     return result
 
 
-def dsr_loss(z: Tensor, scale: Tensor, basis: Tensor) -> Tensor:
+def dsr_loss(z: Tensor, scale: Tensor, basis: Tensor, views: int = 2) -> Tensor:
     """Dimension-scaled regularisation: pull projections towards themselves stretched along the client's subspace.
 
-    It is |Z - T|_F / n, as in the released code; the target T has no gradient.
+    It is |Z - T|_F / n, as in the released code, and the mean of it over views; the target T has no gradient.
 
     Args:
-        z: unit projections (n, d).
+        z: unit projections (views * n, d), view by view.
         scale: d_k (d,): alpha on S_k, 1 elsewhere.
         basis: Q (d, d).
+        views: of each sample.
     """
     turned = z @ basis
-    target = F.normalize(turned.detach() * scale, dim=1)
-    # The norm has no gradient at zero.
-    return (turned - target).pow(2).sum().clamp(min=1e-24).sqrt() / len(z)
-
-
-def dsr_loss_of_views(z: Tensor, scale: Tensor, basis: Tensor) -> Tensor:
-    """Return the mean of `dsr_loss` over both views of z (2n, d), in half of the launches."""
-    turned = z @ basis
     away = turned - unit_rows(turned.detach() * scale)
-    squares = away.view(2, -1).square().sum(1)
+    squares = away.view(views, -1).square().sum(1)
+    # The norm has no gradient at zero.
     return squares.clamp(min=1e-24).sqrt().sum() / len(z)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +27,6 @@ from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.ssd.losses import (
     distill_loss,
     dsr_loss,
-    dsr_loss_of_views,
     subspace_basis,
     subspace_dimensions,
 )
@@ -114,9 +113,7 @@ class SSD(SelfSupervised):
 
     def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return DSR, the mean over both views of unit projections (2n, d)."""
-        if z.device.type != "cpu":
-            return dsr_loss_of_views(z, extra["scale"], extra["basis"])
-        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"]) for part in z.chunk(2)) / 2)
+        return dsr_loss(z, extra["scale"], extra["basis"])
 
     def distillation(self, h: Tensor, z: Tensor) -> Tensor:
         """Return the loss by which features (2n, d) learn from projections."""

@@ -14,7 +14,7 @@ from shoal.methods.losses.align_uniform import uniform_loss_of_views
 from shoal.methods.losses.byol import byol_loss
 from shoal.methods.losses.contrastive import cluster_contrastive, contrastive, left_out_share
 from shoal.methods.losses.unit_rows import unit_rows
-from shoal.methods.ssd.losses import dsr_loss, dsr_loss_of_views
+from shoal.methods.ssd.losses import dsr_loss
 from tests.pretend_gpu.device import DEVICE, pretending
 
 
@@ -104,8 +104,8 @@ def test_regularisation_of_both_views() -> None:
     z = unit_rows(drawn(14, 5))
     scale = torch.tensor([1.0, 7.0, 1.0, 7.0, 1.0])
     basis = torch.linalg.qr(drawn(5, 5, seed=1))[0]
-    each = [dsr_loss(part, scale, basis) for part in z.chunk(2)]
-    torch.testing.assert_close(dsr_loss_of_views(z, scale, basis), (each[0] + each[1]) / 2)
+    each = [dsr_loss(part, scale, basis, 1) for part in z.chunk(2)]
+    torch.testing.assert_close(dsr_loss(z, scale, basis), (each[0] + each[1]) / 2)
 
 
 @pytest.mark.parametrize("mu", [0.9, 0.99995, 2.0])

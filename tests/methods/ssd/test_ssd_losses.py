@@ -35,10 +35,10 @@ def test_regularisation_by_hand():
     scale = torch.tensor([10.0, 1.0])
     target = torch.tensor([6.0, 0.8]) / math.hypot(6.0, 0.8)
     square = float((z[0] - target).pow(2).sum())
-    assert float(dsr_loss(z, scale, torch.eye(2))) == pytest.approx(square**0.5)
+    assert float(dsr_loss(z, scale, torch.eye(2), 1)) == pytest.approx(square**0.5)
     both = z.repeat(4, 1)
-    assert float(dsr_loss(both, scale, torch.eye(2))) == pytest.approx((4 * square) ** 0.5 / 4)
-    assert float(dsr_loss(z, torch.ones(2), torch.eye(2))) == pytest.approx(0, abs=1e-11)
+    assert float(dsr_loss(both, scale, torch.eye(2), 1)) == pytest.approx((4 * square) ** 0.5 / 4)
+    assert float(dsr_loss(z, torch.ones(2), torch.eye(2), 1)) == pytest.approx(0, abs=1e-11)
 
 
 def test_regularisation_moves_towards_the_clients_dimensions():
@@ -46,7 +46,7 @@ def test_regularisation_moves_towards_the_clients_dimensions():
     inside = torch.zeros(8, dtype=torch.bool)
     inside[:2] = True
     raw = torch.randn(16, 8, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    loss = dsr_loss(F.normalize(raw, dim=1), torch.where(inside, 10.0, 1.0), basis)
+    loss = dsr_loss(F.normalize(raw, dim=1), torch.where(inside, 10.0, 1.0), basis, 1)
     loss.backward()
     assert torch.isfinite(raw.grad).all()
     before = (F.normalize(raw, dim=1) @ basis)[:, inside].pow(2).sum(1).mean()
@@ -59,7 +59,7 @@ def test_regularisation_is_finite_where_nothing_is_to_do():
     z = torch.zeros(3, 4)
     z[:, 0] = 1
     z.requires_grad_()
-    dsr_loss(z, torch.tensor([10.0, 1, 1, 1]), torch.eye(4)).backward()
+    dsr_loss(z, torch.tensor([10.0, 1, 1, 1]), torch.eye(4), 1).backward()
     assert torch.isfinite(z.grad).all()
 
 
