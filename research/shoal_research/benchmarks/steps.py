@@ -82,8 +82,7 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
             now = network(x)
         with torch.no_grad(), method.context.autocast():
             labels = past(x).y
-        pools = tuple(~past_look_alikes(labels, s.mu))
-        instance = contrastive(*now.z.chunk(2), method.tau_instance, pools)
+        instance = contrastive(*now.z.chunk(2), method.tau_instance, past_look_alikes(labels, s.mu))
         return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), method.tau_cluster)
 
     return epoch(network, loss, recipe, data, once)

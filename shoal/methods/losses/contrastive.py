@@ -16,7 +16,7 @@ EPSILON = 1e-8
 """Added to shares before their logarithm."""
 
 
-def contrastive(a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def contrastive(a: Tensor, b: Tensor, tau: float, left_out: Tensor | None = None) -> Tensor:
     """Return NT-Xent (Chen et al. 2020) over n pairs, each anchor with its own set of negatives.
 
     For anchor a_i: -log( e(a_i, b_i) / (e(a_i, b_i) + sum over j in N_i of e(a_i, a_j) + e(a_i, b_j)) ), where
@@ -27,21 +27,17 @@ def contrastive(a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tenso
         a: (n, p), view a; normalised here.
         b: (n, p), view b.
         tau: temperature.
-        negatives: boolean (n, n) masks for anchors of a and of b: row i marks the j in N_i. None: all j != i.
+        left_out: boolean (2, n, n): row i of each view marks the samples that are not in N_i, itself among them. None:
+            no other is left out.
     """
     if a.device.type != "cpu":
-        left_out = None if negatives is None else ~torch.stack(negatives)
         return fused_contrast(unit_rows(torch.cat((a, b))), tau, left_out)
     a = F.normalize(a, dim=1)
     b = F.normalize(b, dim=1)
     across = a @ b.T / tau
-    if negatives is None:
-        others = distinct(a)
-        negatives = (others, others)
-    terms = [
-        _one_way(a @ a.T / tau, across, negatives[0]),
-        _one_way(b @ b.T / tau, across.T, negatives[1]),
-    ]
+    if left_out is None:
+        left_out = (~distinct(a)).expand(2, -1, -1)
+    terms = [_one_way(a @ a.T / tau, across, left_out[0]), _one_way(b @ b.T / tau, across.T, left_out[1])]
     return (terms[0] + terms[1]) / 2
 
 
@@ -66,24 +62,18 @@ def view_contrast(z: Tensor, tau: float, left_out: Tensor | None = None, *, is_u
     Args:
         z: (2n, p), views a, then views b.
         tau: temperature.
-        left_out: boolean (2, n, n): row i of each view marks the samples that are no negatives of anchor i, itself
-            among them. None: no other is left out.
+        left_out: see `contrastive`.
         is_unit: rows of z are unit vectors.
     """
     if z.device.type != "cpu":
         return fused_contrast(z if is_unit else unit_rows(z), tau, left_out)
-    a, b = z.chunk(2)
-    pools = None
-    if left_out is not None:
-        of_a, of_b = ~left_out
-        pools = (of_a, of_b)
-    return contrastive(a, b, tau, pools)
+    return contrastive(*z.chunk(2), tau, left_out)
 
 
-def _one_way(within: Tensor, across: Tensor, negatives: Tensor) -> Tensor:
+def _one_way(within: Tensor, across: Tensor, left_out: Tensor) -> Tensor:
     positive = across.diagonal()
     lowest = torch.finfo(within.dtype).min
-    logits = torch.cat((within.masked_fill(~negatives, lowest), across.masked_fill(~negatives, lowest)), 1)
+    logits = torch.cat((within.masked_fill(left_out, lowest), across.masked_fill(left_out, lowest)), 1)
     return (torch.cat((positive[:, None], logits), 1).logsumexp(1) - positive).mean()
 
 
