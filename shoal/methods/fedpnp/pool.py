@@ -10,7 +10,7 @@ import math
 
 from torch import Tensor
 
-from shoal.methods.losses.contrastive import distinct
+from shoal.methods.losses.contrastive import same
 
 MIN_SIMILARITY = math.exp(-1)
 """The lowest similarity of two soft labels, which have no negative entry: at this threshold every pool is empty."""
@@ -31,7 +31,7 @@ def past_look_alikes(labels: Tensor, mu: float) -> Tensor:
     count = len(labels) // 2
     unit = labels / labels.norm(dim=1, keepdim=True).clamp(min=1e-12)
     closest = (unit @ unit.T).view(2, count, 2, count).amax(2)
-    alike = closest >= 1 + math.log(mu)
+    alike: Tensor = closest >= 1 + math.log(mu)
     if mu > SELF_SIMILARITY:
-        alike = alike | ~distinct(alike[0])
+        alike = alike | same(alike[0])
     return alike

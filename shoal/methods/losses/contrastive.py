@@ -36,14 +36,14 @@ def contrastive(a: Tensor, b: Tensor, tau: float, left_out: Tensor | None = None
     b = F.normalize(b, dim=1)
     across = a @ b.T / tau
     if left_out is None:
-        left_out = (~distinct(a)).expand(2, -1, -1)
+        left_out = same(a).expand(2, -1, -1)
     terms = [_one_way(a @ a.T / tau, across, left_out[0]), _one_way(b @ b.T / tau, across.T, left_out[1])]
     return (terms[0] + terms[1]) / 2
 
 
-def distinct(rows: Tensor) -> Tensor:
-    """Return the mask (n, n) of pairs of distinct rows."""
-    return ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+def same(rows: Tensor) -> Tensor:
+    """Return the mask (n, n) of pairs of a row and itself."""
+    return torch.eye(len(rows), dtype=torch.bool, device=rows.device)
 
 
 def left_out_share(left_out: Tensor) -> Tensor:
@@ -67,7 +67,8 @@ def view_contrast(z: Tensor, tau: float, left_out: Tensor | None = None, *, is_u
     """
     if z.device.type != "cpu":
         return fused_contrast(z if is_unit else unit_rows(z), tau, left_out)
-    return contrastive(*z.chunk(2), tau, left_out)
+    a, b = z.chunk(2)
+    return contrastive(a, b, tau, left_out)
 
 
 def _one_way(within: Tensor, across: Tensor, left_out: Tensor) -> Tensor:
