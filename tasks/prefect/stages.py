@@ -16,7 +16,7 @@ from prefect.utilities.urls import url_for
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.server import status_of
+from shoal.engine.sites.server import sites_away
 from shoal.engine.sites.study import open_study
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
@@ -126,16 +126,17 @@ def wait_for_sites(settings: Settings) -> bool:
     """
     if settings.workers.runner != "sites":
         return False
-    away = sites_away()
+    study = open_study(places.home())
+    away = set(sites_away(study).values())
     if not away:
         return False
-    get_run_logger().warning(f"paused, and goes on by itself: {'; '.join(away)}")
+    get_run_logger().warning(f"paused, and goes on by itself: {'; '.join(sorted(away))}")
     flow_run = runtime.flow_run.id
     ended = threading.Event()
 
     def resume() -> None:
         while not ended.wait(POLL_SECONDS):
-            if not sites_away():
+            if not sites_away(study):
                 with contextlib.suppress(Exception):  # Prefect is out of reach, or it is not paused yet
                     resume_flow_run(flow_run)
 
@@ -145,17 +146,3 @@ def wait_for_sites(settings: Settings) -> bool:
     finally:
         ended.set()
     return True
-
-
-def sites_away() -> list[str]:
-    """Return a sentence for each site that is not connected, or one where nobody can tell.
-
-    Raises:
-        ShoalError: no study is led from here.
-    """
-    study = open_study(places.home())
-    try:
-        told = status_of(study)
-    except ShoalError as error:
-        return [str(error)]
-    return [f"site {site} is not connected" for site, status in told.items() if not status.connected]

@@ -83,6 +83,7 @@ def test_the_log_lists_what_left(home: Path) -> None:
     text = said("log")
     assert "5f0c5f0c" in text
     assert "0.done" in text
+    assert rules.log.entries()[0]["sha256"][:12] in text
     assert "no message of Shoal" in text
     assert "complete" in text
     assert "no message" not in said("log", "--run", "5f")

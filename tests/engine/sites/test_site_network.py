@@ -16,11 +16,9 @@ import pytest
 import yaml
 
 from shoal.core.errors import ShoalError
-from shoal.engine.sites.frames import SiteCall
 from shoal.engine.sites.pools import open_pool
 from shoal.engine.sites.server import ServerTransport, status_of
 from shoal.engine.sites.study import CERTIFICATE, Study, nvflare
-from shoal.engine.sites.transport import SiteFailed, ask_site
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
@@ -102,6 +100,8 @@ def test_a_site_and_the_server_that_are_killed_in_a_round_change_no_bit(made: Ne
     run = run_at_sites(made, "fedkmeans")
     finish(run, (kill,))
     assert killed == ["north", LEAD]
+    away = [event.message for event in run.events() if event.kind == "site_away"]
+    assert "site north is not connected; it is waited for, 60 seconds at most" in away
     assert run.status().weights_sha256 == reference(made, "fedkmeans", tmp_path)
 
 
@@ -119,15 +119,6 @@ def test_a_policy_that_refuses_has_its_reason_at_the_lead(made: Network) -> None
     assert "site south refuses: its policy forbids it by `methods`" in " ".join(answers.stdout.split())
     assert (known / "manifest.json").exists()  # what the sites have is noted
     assert "site south refuses: its policy forbids" in made.shoal(LEAD, "sites", "status").stdout
-
-
-def test_other_code_is_refused_without_a_path_of_the_site(made: Network) -> None:
-    with pytest.raises(SiteFailed, match="site north refuses: its Shoal is"):
-        ask_site(ServerTransport(study_of(made)), "north", SiteCall("describe", "other", data="wards-vector"), {})
-    call = SiteCall("describe", status_of(study_of(made))["north"].code, data="nowhere")
-    with pytest.raises(SiteFailed) as error:
-        ask_site(ServerTransport(study_of(made)), "north", call, {})
-    assert str(made.folder) not in str(error.value)
 
 
 def test_a_name_that_is_not_in_the_certificate_never_connects(made: Network) -> None:
