@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -183,6 +184,14 @@ def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> No
             assert 1 <= len(memories) <= 2
             for path in memories:
                 assert path.read_bytes() not in answers
+    content, answer = next(
+        (content, answer)
+        for site, content, answer in reversed(sites.pipes.asked)
+        if (site, unpack(SiteCall, content)[0].do) == ("north", "train")
+    )
+    shutil.rmtree(sites.pipes.homes["north"] / "runs" / run.lineage().id / "work")
+    _, again = unpack(SiteAnswer, sites.pipes.ask("north", content))
+    assert again == unpack(SiteAnswer, answer)[1] != {}, "it trains again from the last memory but one"
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
