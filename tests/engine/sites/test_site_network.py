@@ -113,7 +113,7 @@ def test_a_policy_that_refuses_has_its_reason_at_the_lead(made: Network) -> None
         finish(run)
     known = made.home(LEAD) / "data" / "store" / "own" / "wards-vector"
     shutil.rmtree(known)
-    plan = ("--set", "workers.runner=sites", "--set", "data.name=wards-vector")
+    plan = [f"--set={key}" for key in ("workers.runner=sites", "data.name=wards-vector", "method.name=fedkmeans")]
     answers = made.shoal(LEAD, "run", "--dry-run", *plan, check=False)
     assert answers.returncode == 1
     assert "site south refuses: its policy forbids it by `methods`" in " ".join(answers.stdout.split())
