@@ -15,7 +15,7 @@ from shoal.engine.messages.masks import masked, public_key, secret_key
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.finished_work import finished_work, forget_work
+from shoal.engine.store.finished_work import finished_work, forget_work, load_update
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
@@ -117,6 +117,25 @@ def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make,
     assert run.table("rounds")["epsilon_mean"].iloc[0] > 0
 
 
+def test_noise_is_the_same_in_a_new_attempt(home: Path, small: Make) -> None:
+    privacy = {"sums": "integer", "clip": 0.5, "noise": 1.0, "unit": "row"}
+    worker = WithoutClient(1, 1)
+    straight(small(**{**CASES["fedkmeans"], "partition": {"kind": "iid", "clients": 4}}, privacy=privacy), worker)
+    first, second = worker.sent[:2]
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_who_drops_out_is_not_lost(home: Path, small: Make) -> None:
+    runs = []
+    for sums in ("integer", "masked"):
+        worker = WithoutClient(1, 0)
+        dropping = {"minimum": 0.1, "dropout": 0.1}
+        runs.append(straight(settings(small, "fedkmeans", sums, participation=dropping, seed=2, rounds=4), worker))
+        assert set(worker.attempts) == {1}
+        assert runs[-1].table("clients").groupby("round").size().tolist() == [3, 4, 3, 4]
+    assert weights(runs[0]) == weights(runs[1])
+
+
 def bytes_of(run: RunFolder, client: int) -> Any:
     """The client's message in round 2, if it is there."""
     work = finished_work(run, 2, client)
@@ -131,12 +150,17 @@ class WithoutClient:
         self.round = round
         self.worker = Worker()
         self.attempts: list[int] = []
+        self.sent: list[Any] = []
+        """What client 0 sent."""
 
     def __call__(self, request: Request) -> Answer:
         answer = self.worker.handle(request)
         if isinstance(request, Train) and isinstance(answer, Trained):
             assert request.plan is not None
             self.attempts.append(request.plan.attempt)
+            if 0 in answer.finished:
+                run = RunFolder(request.run)
+                self.sent.append(load_update(run, request.round, answer.finished[0]).message.tensors)
             if request.round == self.round and self.client in answer.clients:
                 return Trained({**answer.clients, self.client: Failed("it is gone")})
         return answer

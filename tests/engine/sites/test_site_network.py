@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from shoal.core.errors import ShoalError
 from shoal.engine.sites.pools import open_pool
-from shoal.engine.sites.server import ServerTransport, status_of
-from shoal.engine.sites.study import CERTIFICATE, Study, nvflare
+from shoal.engine.sites.server import status_of
+from shoal.engine.sites.study import CERTIFICATE, Study
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
@@ -138,31 +136,6 @@ def test_a_name_that_is_not_in_the_certificate_never_connects(made: Network) -> 
     assert told["west"].seen is None
     assert not told["west"].connected
     assert told["south"].connected
-
-
-def test_two_hundred_megabytes_reach_a_site(made: Network) -> None:
-    content = np.random.default_rng(0).bytes(200 << 20)
-    began = time.monotonic()
-    answer = ServerTransport(study_of(made)).ask("north", content)
-    print(f"200 MB in {time.monotonic() - began:.1f} s")
-    assert b"no message of Shoal" in answer
-
-
-def test_a_site_holds_its_key_alone_and_no_script_of_nvflare(made: Network) -> None:
-    place = made.home("north") / "site" / CERTIFICATE
-    assert {path.name for path in place.iterdir()} == {"client.crt", "client.key", "rootCA.pem", "fed_client.json"}
-    key = (place / "client.key").read_bytes()
-    assert stat.S_IMODE((place / "client.key").stat().st_mode) == 0o600
-    for home in (LEAD, "south"):
-        for path in made.home(home).rglob("*"):
-            assert not path.is_file() or key not in path.read_bytes(), path
-
-
-def test_what_another_authority_signed_is_not_joined(made: Network, tmp_path: Path) -> None:
-    signed = study_of(made).folder / "approved" / "north.signed.zip"
-    words = ("package", str(signed), "--request-dir", "request", "--fingerprint", "SHA256:" + ":".join(["00"] * 32))
-    with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
-        nvflare(made.home("north") / "site", *words)
 
 
 NIGHT = """
