@@ -59,13 +59,9 @@ def test_masks_change_no_bit_on_any_number_of_slots(home: Path, small: Make, cas
 
 @pytest.mark.parametrize("case", one_quick(["fedcc", "fedsimclr"]))
 def test_a_sum_is_that_of_the_messages_but_for_rounding(home: Path, small: Make, case: str) -> None:
-    plain = straight(settings(small, case, "plain")).table("rounds")
-    summed = straight(settings(small, case, "integer")).table("rounds")
-    assert summed["clients"].tolist() == plain["clients"].tolist()
-    kept = straight(settings(small, case, "masked"))
-    assert kept.table("clients")["loss"].tolist() == pytest.approx(
-        straight(settings(small, case, "plain")).table("clients")["loss"].tolist(), rel=1e-3
-    )
+    plain, summed = (straight(settings(small, case, sums)).table("clients") for sums in ("plain", "integer"))
+    assert summed["client"].tolist() == plain["client"].tolist()
+    assert summed["loss"].tolist() == pytest.approx(plain["loss"].tolist(), rel=1e-3)
 
 
 @pytest.mark.parametrize("case", BY_CASE)
@@ -143,10 +139,10 @@ def bytes_of(run: RunFolder, client: int) -> Any:
 
 
 class WithoutClient:
-    """A worker on which one client fails in a round."""
+    """A worker on which a client, and others, fail in a round."""
 
-    def __init__(self, client: int, round: int) -> None:
-        self.client = client
+    def __init__(self, client: int, round: int, *others: int) -> None:
+        self.clients = {client, *others}
         self.round = round
         self.worker = Worker()
         self.attempts: list[int] = []
@@ -161,8 +157,9 @@ class WithoutClient:
             if 0 in answer.finished:
                 run = RunFolder(request.run)
                 self.sent.append(load_update(run, request.round, answer.finished[0]).message.tensors)
-            if request.round == self.round and self.client in answer.clients:
-                return Trained({**answer.clients, self.client: Failed("it is gone")})
+            if request.round == self.round:
+                gone = dict.fromkeys(self.clients & answer.clients.keys(), Failed("it is gone"))
+                return Trained({**answer.clients, **gone})
         return answer
 
 
@@ -193,20 +190,7 @@ def test_with_fewer_than_three_clients_a_run_ends_in_one_sentence(home: Path, sm
     case = settings(small, "fedcc", "masked", participation={"minimum": 0.1, "retries": 0})
     run = new_run(case)
     with pytest.raises(RoundFailed, match=r"2 clients are left, and privacy\.sums: masked needs 3"):
-        go_on(run, LosesTwo())
-
-
-class LosesTwo(WithoutClient):
-    """A worker on which two of four clients fail."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 1)
-
-    def __call__(self, request: Request) -> Answer:
-        answer = super().__call__(request)
-        if isinstance(answer, Trained) and 2 in answer.clients:
-            return Trained({**answer.clients, 2: Failed("it is gone")})
-        return answer
+        go_on(run, WithoutClient(1, 1, 2))
 
 
 def test_a_masked_message_says_nothing_and_the_masks_cancel(tmp_path: Path) -> None:
