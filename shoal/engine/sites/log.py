@@ -148,4 +148,4 @@ def contents(answer: bytes) -> dict[str, Any]:
 
 def arrays(content: bytes) -> dict[str, list[Any]]:
     """Return type and shape of each array of a safetensors file, by name."""
-    return {name: [about["dtype"], *about["shape"]] for name, about in deserialize(content)}
+    return {name: [about["dtype"], *about["shape"]] for name, about in deserialize(content)}  # type: ignore[no-untyped-call]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HERE = ("127.0.0.1", 0)
 WAIT_SECONDS = 60
 """So long a run waits for a site, or for the server, that is away."""
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.5
 TRIES = 3
 """So often a request is sent to a site whose connection ends before it has answered."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessagePropKey
@@ -11,27 +12,27 @@ from nvflare.fuel.f3.message import Message
 
 from shoal.engine.sites import cells
 
+KEYS = (MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION, MessageHeaderKey.PAYLOAD_ENCODING)
+
 
 @pytest.mark.parametrize(
-    ("origin", "destination", "peer", "coding", "taken"),
+    ("headers", "peer", "taken"),
     [
-        ("server", "north", "server", Encoding.BYTES, True),
-        ("server", "north", "server", Encoding.FOBS, False),
-        ("south", "north", "server", Encoding.BYTES, False),
-        ("south", "north", "south", Encoding.BYTES, False),
-        ("server", "south", "server", Encoding.BYTES, False),
+        (("server", "north", Encoding.BYTES), "server", True),
+        (("server", "north", Encoding.FOBS), "server", False),
+        (("south", "north", Encoding.BYTES), "server", False),
+        (("south", "north", Encoding.BYTES), "south", False),
+        (("server", "south", Encoding.BYTES), "server", False),
     ],
 )
 def test_a_site_takes_bytes_of_the_server_alone(
-    origin: str, destination: str, peer: str, coding: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+    headers: Any, peer: str, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filters: list[Any] = []
-    core = SimpleNamespace(add_incoming_filter=lambda channel, topic, cb: filters.append((channel, topic, cb)))
-    monkeypatch.setattr(cells, "Cell", lambda **_: SimpleNamespace(core_cell=core))
+    made = mock.Mock()
+    monkeypatch.setattr(cells, "Cell", made)
     cells.open_cell("north", "", {}, "")
-    ((channel, topic, refuse),) = filters
-    assert (channel, topic) == ("*", "*")
-    keys = (MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION, MessageHeaderKey.PAYLOAD_ENCODING)
-    message = Message(dict(zip(keys, (origin, destination, coding), strict=True)))
+    filtered = made().core_cell.add_incoming_filter.call_args.kwargs
+    assert (filtered["channel"], filtered["topic"]) == ("*", "*")
+    message = Message(dict(zip(KEYS, headers, strict=True)))
     message.set_prop(MessagePropKey.ENDPOINT, SimpleNamespace(name=peer))
-    assert (refuse(message) is None) == taken
+    assert (filtered["cb"](message) is None) == taken

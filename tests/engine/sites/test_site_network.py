@@ -165,6 +165,7 @@ def test_a_night_is_paused_while_a_site_is_away(made: Network, tmp_path: Path) -
                 made.start("north")
             said, errors = flow.communicate()
             outcomes.append(json.loads(said)["outcome"])
+        assert "round 1, site north" in {run["name"] for run in server.find("task_runs")}
     finally:
         server.stop()
     assert outcomes == ["promoted", "nothing new"], errors
