@@ -32,6 +32,8 @@ MAX_TASK_RUNS = 1024
 """Task runs at once; most of them wait for workers, of which a cluster may have hundreds."""
 UNIT_RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MAX_TASK_RUNS)
 """The task runner of every flow that does stages of a run."""
+SITE_AWAY = "site_away"
+"""Event of a run: a site is not there, and is waited for."""
 POLL_SECONDS = 5
 MOST_SECONDS = 7 * 24 * 3600
 """So long a flow run is paused; after that it fails, and its run can be resumed."""
@@ -40,7 +42,8 @@ MOST_SECONDS = 7 * 24 * 3600
 def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers: Sequence[Observer] = ()) -> RunResult:
     """Do what is still to do of some stages of a run (`shoal.lifecycle.driving`) within this flow run.
 
-    Where the run stops and a site is away, the flow run is paused, and goes on with the site.
+    Where the run stops and a site is away, the flow run is paused, and goes on with the site; likewise where a site was
+    away, and is back by then.
 
     Args:
         run: the run's folder.
@@ -66,12 +69,18 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     with run.locked(), without_tags(), without_task_run_logs():
         if not is_done(run):
             record_flow_run(run)
+        before = times_away(run)
         try:
             return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
         except ShoalError:
-            if not wait_for_sites(run.settings()):
+            if not wait_for_sites(run.settings()) and times_away(run) == before:
                 raise
     return drive_as_task_runs(run, stages, observers)
+
+
+def times_away(run: RunFolder) -> int:
+    """Return how often a run has waited for a site."""
+    return sum(event.kind == SITE_AWAY for event in run.events())
 
 
 def record_flow_run(run: RunFolder) -> None:
