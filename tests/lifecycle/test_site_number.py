@@ -30,7 +30,7 @@ def chosen(**changes: Any) -> Any:
 def test_sites_find_the_number_of_one_place_once_where_policies_allow_it(
     home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    allowed = replace(OPEN, data=(name_of("points"),), min_samples=30)
+    allowed = replace(OPEN, data=(name_of("points"),), methods=(*OPEN.methods, "auto"), min_samples=30)
     with federation(("points",), 100, (2, 1, 1)) as sites:
         monkeypatch.setattr(preparing, "transport", lambda: sites.pipes)
         monkeypatch.setattr(site_number, "open_pool", lambda *_: nullcontext(sites.pool))
