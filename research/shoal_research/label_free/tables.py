@@ -11,9 +11,10 @@ import numpy as np
 
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
+from shoal_research.claims import interval_of
 from shoal_research.definition import HOME
 from shoal_research.kept import RESULTS
-from shoal_research.words import between, markdown_table
+from shoal_research.words import between, interval_words, markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
@@ -113,6 +114,45 @@ def offsets_table(figures: Mapping[str, Any]) -> str:
     return markdown_table(["ACC, ignored and estimated", *cases], body)
 
 
+def offsets_over_sets(figures: Mapping[str, Any]) -> str:
+    """Return what estimating offsets of sites changes over all sets, with the interval over these."""
+    body = []
+    for kind in ("tables", "images"):
+        sets = figures["sites"][kind].values()
+        for case in next(iter(sets)):
+            ignored, estimated = np.array([one[case] for one in sets]).T
+            plain = np.array([one["even"][0] for one in sets])
+            held = count_of(estimated >= ENOUGH * plain) if case in ("even, offsets", "even, light") else ""
+            body.append([f"{len(sets)} {kind}, {case}", *changed(ignored, estimated), held])
+    head = ["sets", "ignored", "estimated", "difference", "lowest", f"{ENOUGH} of even, ignored"]
+    return markdown_table(head, body)
+
+
+def changed(before: np.ndarray, after: np.ndarray) -> list[str]:
+    """Return two means over sets, each (n,), of their difference the 95 % interval, and the lowest difference."""
+    difference = after - before
+    interval = interval_of(difference.tolist())
+    assert interval is not None
+    return [f"{before.mean():.3f}", f"{after.mean():.3f}", interval_words(interval), f"{difference.min():+.3f}"]
+
+
+def own_kinds(figures: Mapping[str, Any]) -> str:
+    """Return mean ACC of kinds that chose nothing, before the rules and after, and the intervals over kinds."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in figures["sites"]["own kinds"]:
+        case = one["dealing"] + (", differ" if one["differ"] else "")
+        groups.setdefault((case, one["kind"]), []).append(one)
+    acc = {where: np.array([(one["before"]["acc"], one["after"]["acc"]) for one in of]) for where, of in groups.items()}
+    body = []
+    for case in dict.fromkeys(case for case, _ in acc):
+        kinds = {kind: values for (where, kind), values in acc.items() if where == case}
+        for kind, values in kinds.items():
+            lowest = (values[:, 1] - values[:, 0]).min()
+            body.append([f"{kind}, {case}", *(f"{mean:.3f}" for mean in values.mean(0)), "", f"{lowest:+.3f}"])
+        body.append([f"{len(kinds)} kinds, {case}", *changed(*np.array([v.mean(0) for v in kinds.values()]).T)])
+    return markdown_table(["kind, sites", "before", "after", "difference", "lowest"], body)
+
+
 def table_numbers(figures: Mapping[str, Any]) -> str:
     """Return how often offsets of sites of tables were taken off, and how far the number is off before and after."""
     sets = figures["sites"]["table numbers"]
@@ -206,6 +246,8 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "verdicts": verdicts_table,
         "sets": sets_table,
         "offsets": offsets_table,
+        "offsets over sets": offsets_over_sets,
+        "own kinds": own_kinds,
         "table numbers": table_numbers,
         "own tables": own_tables,
     },
