@@ -13,7 +13,7 @@ from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Fac
 from shoal.models.encoders import PIXELS
 from shoal_research.claims import interval_of
 from shoal_research.definition import HOME
-from shoal_research.kept import RESULTS
+from shoal_research.kept import RESULTS, MeasuredCells, load_kept
 from shoal_research.words import between, interval_words, markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
@@ -33,7 +33,8 @@ TOLERANCE = 0.02
 ENOUGH = 0.95
 """Share of the ACC without effects of sites that is to be kept with them."""
 ONE_BY_ONE = ("sets", "unseen")
-"""Kinds of the verdicts' figures that are sets, and not draws."""
+RUNS = "unseen runs"
+"""Kinds of the verdicts' figures that are sets, and not draws; the last are of whole runs."""
 FIFTH = 0.2
 """A number of clusters is close if it is off by at most this share of the classes."""
 
@@ -82,7 +83,7 @@ def verdicts_table(figures: Mapping[str, Any]) -> str:
     """Return how many draws of each kind of samples have which word, and the highest gain of a draw."""
     body = []
     for kind, named in figures["groups"].items():
-        if kind not in ONE_BY_ONE:
+        if kind not in (*ONE_BY_ONE, RUNS):
             rows = [row for rows in named.values() for row in rows]
             counted = Counter(word for _, word in rows)
             highest = max(min(gains, default=-np.inf) for gains, _ in rows)
@@ -99,6 +100,13 @@ def sets_table(figures: Mapping[str, Any]) -> str:
             said = [f"{gain:.1f}" for gain in gains] + ["-"] * (4 - len(gains))
             body.append([name if kind == "sets" else f"unseen: {name}", *said, word])
     return markdown_table(["set", "gain over a Gaussian", "columns", "axes", "skewed columns", "word"], body)
+
+
+def runs_table(figures: Mapping[str, Any]) -> str:
+    """Return the word of runs on the unseen sets without labels, and what it rests on."""
+    runs = figures["groups"][RUNS]
+    body = [[name, *(f"{number:.2f}" for number in numbers), word] for name, [(numbers, word)] in runs.items()]
+    return markdown_table(["unseen set", "gain", "neighbours agree", "those of K-means", "word"], body)
 
 
 def offsets_table(figures: Mapping[str, Any]) -> str:
@@ -189,10 +197,35 @@ def own_tables(figures: Mapping[str, Any]) -> str:
     return markdown_table(["tables", *head], body)
 
 
+def unseen_over_sets(figures: Mapping[str, Any]) -> str:
+    """Return how far runs on unseen sets are ahead of null baselines and of the first kept runs, with intervals."""
+    cells: MeasuredCells = figures["unseen"]
+    newest = {(cell.row, cell.column): cell.metrics for cell in cells.newest().values()}
+    first = {(cell.row, cell.column): cell.metrics for cell in cells.cells if cell.commit == cells.measured[0].commit}
+    rows = list(dict.fromkeys(row for row, _ in newest))
+    columns = list(dict.fromkeys(column for _, column in newest))
+    body = []
+    for name, of, metric in (
+        ("the highest null baseline", newest, "best_null"),
+        ("the highest mean of 15 draws", newest, "best_null_mean"),
+        ("the highest that the run shows", newest, "own_null"),
+        (f"the runs of {cells.measured[0].date}", first, "acc"),
+    ):
+        ahead = np.array([[newest[r, c]["acc"] - of[r, c][metric] for c in columns] for r in rows])
+        words = [
+            interval_words(interval)
+            for interval in map(interval_of, [*ahead.T.tolist(), ahead.mean(1).tolist()])
+            if interval
+        ]
+        body.append([name, *words, f"{ahead.min():+.3f}"])
+    return markdown_table(["ACC less that of", *columns, "mean of the three", "lowest run"], body)
+
+
 def tuning_figures() -> dict[str, Any]:
-    """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
+    """Return the figures of the tuning sets, of verdicts (`groups`), of offsets (`sites`) and of unseen sets."""
     found: dict[str, Any] = json.loads(TUNING.read_text())
-    return {**found, "groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
+    more = {"groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
+    return {**found, **more, "unseen": load_kept("unseen", "cpu")}
 
 
 def settings_for(one: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -242,9 +275,11 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "landmarks": landmarks_table,
     },
     "docs/number-of-clusters.md": {"numbers": numbers_table},
+    "research/docs/results/unseen.md": {"unseen over sets": unseen_over_sets},
     "research/docs/representations.md": {
         "verdicts": verdicts_table,
         "sets": sets_table,
+        "unseen runs": runs_table,
         "offsets": offsets_table,
         "offsets over sets": offsets_over_sets,
         "own kinds": own_kinds,
