@@ -58,7 +58,8 @@ def test_no_noise_is_good_and_planted_groups_are() -> None:
     tables = [name for name in kept["sets"] if name not in IMAGES]
     assert {name for name in tables if kept["sets"][name][0][-1] != "good"} == DOUBTFUL
     assert not words.pop("sets")["chance"]
-    words.pop("unseen", None)
+    assert not words.pop("unseen runs")["chance"]
+    words.pop("unseen")
     good = {
         name for named in map(kept.get, words) for name, rows in named.items() if any(row[-1] == "good" for row in rows)
     }
