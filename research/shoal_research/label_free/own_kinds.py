@@ -2,7 +2,7 @@
 
     python -m shoal_research.label_free.own_kinds FILE        # half an hour on a core; needs the packaged encoder
 
-Two kinds of images, two tables, counts, and windows out of phase, each drawn with three seeds and dealt to six sites,
+Two kinds of images, two tables, counts, counts of words in news, and windows out of phase, each drawn with three seeds and dealt to six sites,
 evenly and by Dirichlet(0.1); images and tables without effects of sites and with them (another stain or light, offsets
 of .8 deviations). Before: `method.sites=ignore` and samples as they are; after: every default. The number of clusters
 is that of the classes. Lines of the file are records as JSON.
@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
+from sklearn.feature_extraction.text import CountVectorizer
 
 import shoal
+from shoal.engine.settings import places
 from shoal.methods.auto import KMEANS_ROUNDS, UNEVEN_SPREAD
 from shoal_research.label_free.drawn_images import FINE, Set, as_image, drawn, labels_of, reduced
 from shoal_research.label_free.sites import CLIENTS, DEALINGS, lit, moved
@@ -142,6 +144,16 @@ def baskets(seed: int) -> Set:
     return rng.poisson(rng.lognormal(3.2, 0.6, (600, 1)) * taste[y]).astype(float), y
 
 
+def news(seed: int) -> Set:
+    """Count the 500 most frequent words of 1,000 texts of AG News, of four kinds."""
+    mirror = places.mirror()
+    assert mirror is not None, "set SHOAL_DATA_MIRROR to a folder with ag_news_csv"
+    rows = pd.read_csv(mirror / "ag_news_csv" / "train.csv", names=["kind", "title", "text"])
+    rows = rows.sample(1_000, random_state=seed)
+    counted = CountVectorizer(max_features=500, stop_words="english").fit_transform(rows["title"] + " " + rows["text"])
+    return counted.toarray().astype(float), rows["kind"].to_numpy() - 1
+
+
 def pulses(seed: int) -> Set:
     """Draw windows of pulses that come again after 8, 12, 19 or 31 moments, from any moment on."""
     rng, y = labels_of(seed, 500, 4, 1)
@@ -168,6 +180,7 @@ KINDS: Mapping[str, Kind] = {
     "clinic": Kind(clinic, moved, IGNORED, "table"),
     "voices": Kind(voices, moved, IGNORED, "table"),
     "baskets": Kind(baskets, None, IGNORED, "columns"),
+    "news": Kind(news, None, IGNORED, "columns"),
     "pulses": Kind(pulses, None, IGNORED, "windows"),
     "pollen": Kind(pollen, stains, IGNORED | AS_IS, "images"),
     "leaves": Kind(leaves, lit, IGNORED | AS_IS, "images"),
