@@ -25,7 +25,7 @@ from shoal.data.partition.table import Partition
 from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
 from shoal.engine.messages.fixed_point import form_of_part
 from shoal.engine.messages.wire import Failed, SumPlan
-from shoal.engine.store.codec import load_message, load_tensors
+from shoal.engine.store.codec import MIN_THREAD_BYTES, load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
@@ -41,10 +41,10 @@ MAX_UPDATE_RATIO = 100.0
 """Largest accepted change of the model, as a multiple of the round's median change."""
 MAX_ABS_VALUE = 1e12
 """Largest absolute value in a client's tensors for which the method declares no bound of its own."""
-MIN_THREAD_BYTES = 1 << 18
-"""Size of a message from which a thread for it saves more time than it costs."""
 MAX_READ_AHEAD_BYTES = 1 << 30
-"""Most bytes that are read ahead, which bounds the memory of a round with large messages."""
+"""Most bytes that are read ahead of an aggregation, which bounds the memory of a round with large messages."""
+MAX_EARLY_BYTES = 1 << 31
+"""Most bytes that are read while clients train."""
 MAX_THREADS = 4
 MEMORY = "private memory"
 MAX_MEMORY_BYTES = 4096e6
@@ -202,14 +202,15 @@ class RoundInspection:
     def begin(self, work: FinishedWork) -> None:
         """Read and inspect an answer while other clients train, if it is large and fits into memory beside others."""
         waiting = sum(earlier.bytes_up for earlier, _ in self._early.values())
-        if work.bytes_up >= MIN_THREAD_BYTES and waiting + work.bytes_up <= MAX_READ_AHEAD_BYTES:
+        if work.bytes_up >= MIN_THREAD_BYTES and waiting + work.bytes_up <= MAX_EARLY_BYTES:
             self._early[work.client] = work, self._threads.submit(self.inspect, work)
 
     def inspected(self, work: FinishedWork) -> Inspected:
         """Return an answer after inspection, which may have begun; errors as of `inspect`."""
         if work.client in self._early:
             begun, inspected = self._early.pop(work.client)
-            if begun == work:  # else the client was trained again
+            # Else the client was trained again, or nobody has begun.
+            if begun == work and not inspected.cancel():
                 return inspected.result()
         return self.inspect(work)
 

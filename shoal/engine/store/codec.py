@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Message, Tensors
 
+MIN_THREAD_BYTES = 1 << 18
+"""Size of a message from which a thread for it saves more time than it costs."""
 SAMPLES = "samples:"
 """Prefix of the names of index tensors that stand for raw samples."""
 PRIVATE = 0o600
@@ -161,8 +164,13 @@ def save_message(path: Path, message: Message) -> str:
     """
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
     content = tensor_bytes({**message.tensors, **samples}, message.facts)
-    write_atomic(path, content, sync=False, mode=PRIVATE)
-    return hashlib.sha256(content).hexdigest()
+    if len(content) < MIN_THREAD_BYTES:
+        write_atomic(path, content, sync=False, mode=PRIVATE)
+        return hashlib.sha256(content).hexdigest()
+    with ThreadPoolExecutor(1, "digest") as thread:  # while this one waits for the disk
+        digest = thread.submit(hashlib.sha256, content)
+        write_atomic(path, content, sync=False, mode=PRIVATE)
+    return digest.result().hexdigest()
 
 
 def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:

@@ -11,6 +11,8 @@ from shoal.methods.contract.message import Tensors
 
 PART = 1 << 15
 """Numbers that are made float64 at once: memory for a wide copy of a large tensor costs more than the sum."""
+TOGETHER = 4
+"""Clients whose tensors are added while a part of the sum is at hand: memory is slower than sums."""
 
 
 class WeightedMean:
@@ -21,6 +23,7 @@ class WeightedMean:
 
     def __init__(self) -> None:
         self._sums: Tensors = {}
+        self._waiting: list[tuple[Mapping[str, Tensor], float]] = []
         self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self.weight = 0.0
 
@@ -31,13 +34,23 @@ class WeightedMean:
             ValueError: a negative weight, or other names or shapes than before.
         """
         self.check(tensors, weight)
-        for name, tensor in tensors.items():
-            if name not in self._sums:
-                self._sums[name] = torch.zeros(tensor.shape, dtype=torch.float64, device=tensor.device)
-            parts = zip(self._sums[name].view(-1).split(PART), tensor.reshape(-1).split(PART), strict=True)
-            for total, part in parts:
-                total.add_(part.double(), alpha=weight)
+        self._waiting.append((tensors, weight))
         self.weight += weight
+        if len(self._waiting) >= TOGETHER:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        """Add the tensors of the clients that wait, in their order: the same bits as one by one."""
+        for name, (shape, _) in self._forms.items():
+            flat = [tensors[name].reshape(-1) for tensors, _ in self._waiting]
+            if name not in self._sums:
+                self._sums[name] = torch.zeros(shape, dtype=torch.float64, device=flat[0].device)
+            for total, *parts in zip(
+                self._sums[name].view(-1).split(PART), *(each.split(PART) for each in flat), strict=True
+            ):
+                for part, (_, weight) in zip(parts, self._waiting, strict=True):
+                    total.add_(part.double(), alpha=weight)
+        self._waiting.clear()
 
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
         """Refuse what `add` cannot count in; the first tensors say what all others must be."""
@@ -61,6 +74,7 @@ class WeightedMean:
         """
         if not self.weight:
             raise ValueError("no update with a positive weight: there is nothing to average")
+        self._add_waiting()
         return {name: in_dtype(total / self.weight, self._forms[name][1]) for name, total in self._sums.items()}
 
 
