@@ -146,9 +146,11 @@ def changed(before: np.ndarray, after: np.ndarray) -> list[str]:
 
 def own_kinds(figures: Mapping[str, Any]) -> str:
     """Return mean ACC of kinds that chose nothing, before the rules and after, and the intervals over kinds."""
+    records = figures["sites"]["own kinds"]
+    apart = {one["kind"] for one in records if one["differ"]}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for one in figures["sites"]["own kinds"]:
-        case = one["dealing"] + (", differ" if one["differ"] else "")
+    for one in records:
+        case = one["dealing"] + ", sites differ" * one["differ"] + ", counts or windows" * (one["kind"] not in apart)
         groups.setdefault((case, one["kind"]), []).append(one)
     acc = {where: np.array([(one["before"]["acc"], one["after"]["acc"]) for one in of]) for where, of in groups.items()}
     body = []
