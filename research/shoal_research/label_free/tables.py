@@ -35,6 +35,8 @@ ENOUGH = 0.95
 ONE_BY_ONE = ("sets", "unseen")
 RUNS = "unseen runs"
 """Kinds of the verdicts' figures that are sets, and not draws; the last are of whole runs."""
+AHEAD = (0.0, 0.02, 0.05, 0.1)
+"""By how much neighbours must agree more on clusters of another space."""
 FIFTH = 0.2
 """A number of clusters is close if it is off by at most this share of the classes."""
 
@@ -163,6 +165,25 @@ def own_kinds(figures: Mapping[str, Any]) -> str:
     return markdown_table(["kind, sites", "before", "after", "difference", "lowest"], body)
 
 
+def between_spaces(figures: Mapping[str, Any]) -> str:
+    """Return mean ACC of images in each space, of the best, and of that whose clusters neighbours agree on most."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in figures["between spaces"]:
+        groups.setdefault(one["set"] if one["set"] not in figures["images"] else "tuning sets", []).append(one)
+    spaces = [name for name in next(iter(groups.values()))[0] if name not in ("set", "seed")]
+    body = []
+    for name, records in groups.items():
+        acc, agreement = np.array([[one[space] for space in spaces] for one in records]).transpose(2, 0, 1)
+        ahead = agreement[:, 1:].max(1) - agreement[:, 0]
+        other = acc[np.arange(len(acc)), 1 + agreement[:, 1:].argmax(1)]
+        taken = [np.where(ahead > bound, other, acc[:, 0]) for bound in AHEAD]
+        means = [*acc.mean(0), acc.max(1).mean(), *(rule.mean() for rule in taken)]
+        lowest = min((rule - acc[:, 0]).min() for rule in taken)
+        body.append([f"{len(records)} {name}", *(f"{mean:.3f}" for mean in means), f"{lowest:+.3f}"])
+    rules = [f"agreement, ahead by {bound:g}" for bound in AHEAD]
+    return markdown_table(["mean ACC", *spaces, "the best of these", *rules, "lowest change"], body)
+
+
 def table_numbers(figures: Mapping[str, Any]) -> str:
     """Return how often offsets of sites of tables were taken off, and how far the number is off before and after."""
     sets = figures["sites"]["table numbers"]
@@ -285,6 +306,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "offsets": offsets_table,
         "offsets over sets": offsets_over_sets,
         "own kinds": own_kinds,
+        "between spaces": between_spaces,
         "table numbers": table_numbers,
         "own tables": own_tables,
     },
