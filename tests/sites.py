@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared
 from shoal.engine.sites.sites_pool import SitesPool
-from shoal.engine.sites.transport import SiteLost
+from shoal.engine.sites.transport import SiteLost, Waits
 from shoal.engine.workers.without_main import WORKER_NAME, without_main
 from shoal.engine.workers.worker_processes import start_fork_server
 from tests.pipe_site import serve
@@ -69,12 +70,12 @@ class Pipes:
             self.processes[site].kill()
             self.processes[site].join()
 
-    def ask(self, site: str, content: bytes) -> bytes:
+    def ask(self, site: str, content: bytes, waits: Waits = warnings.warn) -> bytes:
         # A thread of a lead that was stopped may still wait for an answer.
         with self.locks.setdefault(site, threading.Lock()):
-            return self.ask_alone(site, content)
+            return self.ask_alone(site, content, waits)
 
-    def ask_alone(self, site: str, content: bytes) -> bytes:
+    def ask_alone(self, site: str, content: bytes, waits: Waits) -> bytes:
         pipe = self.start(site)
         try:
             pipe.send_bytes(content)
@@ -85,6 +86,7 @@ class Pipes:
         left = self.kill_at.pop(site, None)
         if left == 0:
             self.kill(site)
+            waits(f"site {site} is away")
             raise SiteLost(f"site {site} was killed")
         if left is not None:
             self.kill_at[site] = left - 1

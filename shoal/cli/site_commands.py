@@ -72,8 +72,10 @@ def log(run: Annotated[str, typer.Option(help="beginning of the id of a run; by 
         if line["run"].startswith(run):
             names = [*line["facts"], *(f"{n} {a}" for file in line["files"] for n, a in file["arrays"].items())]
             said = line["refused"] or ", ".join(names)
-            rows.append((line["time"], line["run"][:8], line["round"], line["method"], line["do"], line["bytes"], said))
-    out.print(table_of(("time", "run", "round", "method", "asked", "bytes", "names and shapes, or refusal"), rows))
+            shown = [line[name] for name in ("round", "method", "do", "bytes")]
+            rows.append((line["time"], line["run"][:8], *shown, line["sha256"][:12], said))
+    columns = ("time", "run", "round", "method", "asked", "bytes", "digest", "names and shapes, or refusal")
+    out.print(table_of(columns, rows))
     say(f"{rules.log.path}: complete")
 
 

@@ -171,6 +171,11 @@ def facts_of_sites(known: Callable[..., Facts], manifest: Manifest, *, compares_
         )
     if EMBEDDED in manifest.extra:
         return known(embedded=True)
+    if kind == "vector" and MEASURED not in manifest.extra:
+        raise MethodError(
+            f"method.name: auto asks the sites of {manifest.name!r} how far their columns differ, and not all policies "
+            "name `auto` among their methods: set method.name, or ask the sites for it"
+        )
     return known(**manifest.extra.get(MEASURED, {}))
 
 

@@ -16,7 +16,7 @@ from prefect.utilities.urls import url_for
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.sites.server import status_of
+from shoal.engine.sites.server import sites_away
 from shoal.engine.sites.study import open_study
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
@@ -32,6 +32,8 @@ MAX_TASK_RUNS = 1024
 """Task runs at once; most of them wait for workers, of which a cluster may have hundreds."""
 UNIT_RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MAX_TASK_RUNS)
 """The task runner of every flow that does stages of a run."""
+SITE_AWAY = "site_away"
+"""Event of a run: a site is not there, and is waited for."""
 POLL_SECONDS = 5
 MOST_SECONDS = 7 * 24 * 3600
 """So long a flow run is paused; after that it fails, and its run can be resumed."""
@@ -40,7 +42,8 @@ MOST_SECONDS = 7 * 24 * 3600
 def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers: Sequence[Observer] = ()) -> RunResult:
     """Do what is still to do of some stages of a run (`shoal.lifecycle.driving`) within this flow run.
 
-    Where the run stops and a site is away, the flow run is paused, and goes on with the site.
+    Where the run stops and a site is away, the flow run is paused, and goes on with the site; likewise where a site was
+    away, and is back by then.
 
     Args:
         run: the run's folder.
@@ -66,12 +69,18 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     with run.locked(), without_tags(), without_task_run_logs():
         if not is_done(run):
             record_flow_run(run)
+        before = times_away(run)
         try:
             return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
         except ShoalError:
-            if not wait_for_sites(run.settings()):
+            if not wait_for_sites(run.settings()) and times_away(run) == before:
                 raise
     return drive_as_task_runs(run, stages, observers)
+
+
+def times_away(run: RunFolder) -> int:
+    """Return how often a run has waited for a site."""
+    return sum(event.kind == SITE_AWAY for event in run.events())
 
 
 def record_flow_run(run: RunFolder) -> None:
@@ -126,16 +135,17 @@ def wait_for_sites(settings: Settings) -> bool:
     """
     if settings.workers.runner != "sites":
         return False
-    away = sites_away()
+    study = open_study(places.home())
+    away = set(sites_away(study).values())
     if not away:
         return False
-    get_run_logger().warning(f"paused, and goes on by itself: {'; '.join(away)}")
+    get_run_logger().warning(f"paused, and goes on by itself: {'; '.join(sorted(away))}")
     flow_run = runtime.flow_run.id
     ended = threading.Event()
 
     def resume() -> None:
         while not ended.wait(POLL_SECONDS):
-            if not sites_away():
+            if not sites_away(study):
                 with contextlib.suppress(Exception):  # Prefect is out of reach, or it is not paused yet
                     resume_flow_run(flow_run)
 
@@ -145,17 +155,3 @@ def wait_for_sites(settings: Settings) -> bool:
     finally:
         ended.set()
     return True
-
-
-def sites_away() -> list[str]:
-    """Return a sentence for each site that is not connected, or one where nobody can tell.
-
-    Raises:
-        ShoalError: no study is led from here.
-    """
-    study = open_study(places.home())
-    try:
-        told = status_of(study)
-    except ShoalError as error:
-        return [str(error)]
-    return [f"site {site} is not connected" for site, status in told.items() if not status.connected]

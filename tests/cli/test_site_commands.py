@@ -76,6 +76,13 @@ def test_a_pause_ends(home: Path) -> None:
     assert "`data`" in str(OwnRules(places.site()).refusal(call, None, None))
 
 
+def test_a_site_takes_no_module_of_the_current_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr("os.execv", lambda _, words: begun.extend(words))
+    said("serve", code=1)  # it goes on here, and there is no study
+    assert begun[1:] == ["-P", "-m", "shoal.cli.main", "site", "serve"]
+
+
 def test_the_log_lists_what_left(home: Path) -> None:
     rules = OwnRules(places.site())
     rules.leave(SiteCall("train", "", run=RUN, round=7), pack(SiteAnswer(facts={"0": {"done": {}}}), {}))
@@ -83,6 +90,7 @@ def test_the_log_lists_what_left(home: Path) -> None:
     text = said("log")
     assert "5f0c5f0c" in text
     assert "0.done" in text
+    assert rules.log.entries()[0]["sha256"][:12] in text
     assert "no message of Shoal" in text
     assert "complete" in text
     assert "no message" not in said("log", "--run", "5f")

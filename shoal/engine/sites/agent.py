@@ -203,12 +203,12 @@ class SiteAgent:
             raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
 
     def described(self, name: str) -> SiteSet:
-        """Return what the site tells of its set, with what `method.name: auto` asks about columns."""
+        """Return what the site tells of its set, with what `method.name: auto` asks about columns where it may."""
         self.rules.take_in(name)
         prepared = self.prepared(name)
         about = site_set(prepared)
         spec = prepared.spec
-        if spec.kind != "vector":
+        if spec.kind != "vector" or not self.rules.tells_columns:
             return about
         rows = torch.from_numpy(np.array(prepared.train_x[:MAX_ROWS])).flatten(1)
         counted = not spec.column_widths and are_counts(rows)

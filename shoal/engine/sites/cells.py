@@ -36,10 +36,6 @@ ALIVE_SECONDS = 15
 """After so long a site says again that it is there."""
 SILENT_SECONDS = 60
 """After so long without a word a site, or the server, counts as gone."""
-RETURN_SECONDS = 60
-"""So long a request waits for a site that is gone."""
-TRIES = 3
-"""So often a request is sent to a site whose connection ends before it has answered."""
 
 
 def open_cell(name: str, url: str, keys: dict[str, str], server: str) -> Cell:
@@ -168,8 +164,8 @@ class ServerCell:
         silent = time.monotonic() - self._heard.get(site, -SILENT_SECONDS)
         return silent < SILENT_SECONDS and self._cell.core_cell.is_cell_connected(site)
 
-    def ask(self, site: str, content: bytes, seconds: float | None) -> bytes:
-        """Send a request to a site, again where its connection ends before it has answered; return the answer.
+    def ask(self, site: str, content: bytes, seconds: float | None) -> bytes | None:
+        """Send a request to a site; return the answer, or None where its connection ends before it has answered.
 
         Args:
             site: its name.
@@ -177,27 +173,18 @@ class ServerCell:
             seconds: in which it must answer; None: no limit.
 
         Raises:
-            SiteLost: it is not there, or did not answer in time.
+            SiteLost: it did not answer in time.
         """
         with self._lock:
             lock = self._locks.setdefault(site, threading.Lock())
         end = time.monotonic() + (seconds or float("inf"))
         with lock:
-            for _ in range(TRIES):
-                self._wait_for(site)
-                reply = self._send(site, content, end)
-                if reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK and reply.payload is not None:
-                    return bytes(reply.payload)
-                if time.monotonic() > end:
-                    raise SiteLost(f"site {site} has not answered within {seconds:g} seconds")
-        raise SiteLost(f"the connection of site {site} ended {TRIES} times before it had answered")
-
-    def _wait_for(self, site: str) -> None:
-        end = time.monotonic() + RETURN_SECONDS
-        while not self.connected(site):
-            if time.monotonic() > end:
-                raise SiteLost(f"site {site} is not connected (waited {RETURN_SECONDS} seconds)")
-            time.sleep(0.1)
+            reply = self._send(site, content, end)
+        if reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK and reply.payload is not None:
+            return bytes(reply.payload)
+        if time.monotonic() > end:
+            raise SiteLost(f"site {site} has not answered within {seconds:g} seconds")
+        return None
 
     def _send(self, site: str, content: bytes, end: float) -> Message:
         self._gone[site] = Signal()

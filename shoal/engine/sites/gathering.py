@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.sets.by_client import OWNER
-from shoal.data.sets.elsewhere import SiteSet, clients_of_site, joined_manifest, write_joined
+from shoal.data.sets.elsewhere import MEASURED, SiteSet, clients_of_site, joined_manifest, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, read_manifest
 from shoal.data.sets.remedy import SITES
@@ -39,7 +39,7 @@ def gather_set(name: str, transport: Transport, store: Path) -> Manifest:
         told = list(threads.map(lambda site: ask_for_set(name, transport, site), transport.sites))
     sets = dict(zip(transport.sites, told, strict=True))
     manifest = joined_manifest(name, sets)
-    if here is not None and here.digest == manifest.digest:
+    if here is not None and here.digest == manifest.digest and here.extra.get(MEASURED) == manifest.extra.get(MEASURED):
         return here
     sizes = {part: [n for site in sorted(sets) for n in getattr(sets[site], part)] for part in ("train", "test")}
     return write_joined(folder, manifest, sizes)

@@ -17,9 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from safetensors import deserialize
+
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.core.private_file import owner_only
-from shoal.engine.sites.frames import LENGTH_BYTES, SiteAnswer, SiteCall, digest, unpack
+from shoal.engine.sites.frames import SiteAnswer, SiteCall, digest, unpack
 from shoal.engine.store.codec import PRIVATE, read_sealed, write_sealed
 
 EMPTY: dict[str, Any] = {"lines": 0, "last": "", "bytes": 0}
@@ -146,6 +148,4 @@ def contents(answer: bytes) -> dict[str, Any]:
 
 def arrays(content: bytes) -> dict[str, list[Any]]:
     """Return type and shape of each array of a safetensors file, by name."""
-    length = int.from_bytes(content[:LENGTH_BYTES], "little")
-    header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
-    return {name: [about["dtype"], *about["shape"]] for name, about in header.items() if name != "__metadata__"}
+    return {name: [about["dtype"], *about["shape"]] for name, about in deserialize(content)}  # type: ignore[no-untyped-call]

@@ -26,7 +26,7 @@ from shoal.engine.rounds.privacy_ledger import SetLedger, total
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import SiteCall, plan_of
 from shoal.engine.sites.log import SiteLog
-from shoal.engine.sites.policy import Asked, Policy, forbidden, forbidden_of_run, forbidden_of_sum, read_policy
+from shoal.engine.sites.policy import AUTO, Asked, Policy, forbidden, forbidden_of_run, forbidden_of_sum, read_policy
 from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.codec import PRIVATE, write_atomic
@@ -78,6 +78,11 @@ class OwnRules(Rules):
     def least_group(self) -> int:  # type: ignore[override]
         """See `Rules`."""
         return self.policy.min_group
+
+    @property
+    def tells_columns(self) -> bool:  # type: ignore[override]
+        """See `Rules`."""
+        return AUTO in self.policy.methods
 
     @property
     def mask_key(self) -> str:  # type: ignore[override]

@@ -24,6 +24,8 @@ from shoal.engine.sites.frames import SiteCall
 from shoal.engine.store.codec import PRIVATE, write_atomic
 from shoal.methods.registry import METHODS
 
+AUTO = "auto"
+"""Among the methods of a policy: the site tells what `method.name: auto` asks about the columns of its sets."""
 Asked = Iterator[tuple[str, str]]
 """Keys of a policy that forbid a request, each with what the lead asks."""
 
@@ -41,7 +43,9 @@ class Policy:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     data: tuple[str, ...] = setting((), "names of the sets that runs may use")
-    methods: tuple[str, ...] = setting((), "names of the methods that may run")
+    methods: tuple[str, ...] = setting(
+        (), "names of the methods that may run; auto: the spread of columns may be told, by which the lead chooses"
+    )
     code: tuple[str, ...] = setting((), "digests of the Shoal that may run here, as `shoal site policy` prints it")
     min_samples: int = setting(50, "least number of training samples of each of the site's clients in a run", ge=1)
     min_group: int = setting(5, "least number of samples in a mean, a sum or a cell of a table that leaves", ge=1)
@@ -75,7 +79,7 @@ def read_policy(path: Path) -> Policy:
         policy = TypeAdapter(Policy).validate_python(with_nulls(raw, Policy))
     except ValidationError as error:
         raise PolicyError(f"policy {path}: " + "\n".join(explain(raw, error.errors(), Policy))) from None
-    if unknown := set(policy.methods) - set(METHODS):
+    if unknown := set(policy.methods) - {AUTO, *METHODS}:
         raise PolicyError(f"policy {path}: methods: no method is {min(unknown)!r}: `shoal run --methods` lists them")
     return policy
 

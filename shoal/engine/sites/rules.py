@@ -15,6 +15,8 @@ class Rules:
     """Least number of samples in a cell of a table that leaves the site."""
     asks = False
     """Whether each run waits until the site's person has approved it."""
+    tells_columns = True
+    """Whether the site tells what `method.name: auto` asks about the columns of its set."""
     mask_key: str | None = None
     """Secret key of the masks of the site's clients, in hex digits; None: each run has keys of its own."""
 

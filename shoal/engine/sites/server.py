@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,15 +21,18 @@ from typing import TYPE_CHECKING
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.sites.study import Study, keys_of, serving
-from shoal.engine.sites.transport import SiteLost
+from shoal.engine.sites.transport import SiteLost, Waits
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
 if TYPE_CHECKING:
     from shoal.engine.sites.cells import ServerCell
 
 HERE = ("127.0.0.1", 0)
-SERVER_SECONDS = 60
-"""So long a run waits for a server that is started again."""
+WAIT_SECONDS = 60
+"""So long a run waits for a site, or for the server, that is away."""
+POLL_SECONDS = 0.5
+TRIES = 3
+"""So often a request is sent to a site whose connection ends before it has answered."""
 
 
 def serve(study: Study) -> None:
@@ -76,8 +80,9 @@ def attend(cell: ServerCell, study: Study, link: Connection) -> None:
         except SiteLost as lost:
             link.send_bytes(json.dumps({"lost": str(lost)}).encode())
             return
-        link.send_bytes(b"{}")
-        link.send_bytes(answer)
+        if answer is not None:  # else the run hears that the connection has ended
+            link.send_bytes(b"{}")
+            link.send_bytes(answer)
 
 
 class ServerTransport:
@@ -95,20 +100,28 @@ class ServerTransport:
         if not self.sites:
             raise ShoalError("no site is approved yet: `shoal sites invite NAME` says how one joins")
 
-    def ask(self, site: str, content: bytes) -> bytes:
-        """Send bytes to a site, and return its answer.
+    def ask(self, site: str, content: bytes, waits: Waits = warnings.warn) -> bytes:
+        """Send bytes to a site, again where its connection ends before it has answered; return the answer.
 
         Raises:
             SiteLost: it did not answer, or the server does not.
         """
-        end = time.monotonic() + SERVER_SECONDS
-        while True:
-            try:
+        for _ in range(TRIES):
+            self._wait_for(site, waits)
+            with suppress(OSError, EOFError, AuthenticationError):
                 return self._ask(site, content)
-            except (OSError, EOFError, AuthenticationError):
-                if time.monotonic() > end:
-                    raise SiteLost("the server of the sites does not answer: start `shoal sites serve`") from None
-            time.sleep(0.5)
+        raise SiteLost(f"the connection of site {site} ended {TRIES} times before it had answered")
+
+    def _wait_for(self, site: str, waits: Waits) -> None:
+        end = time.monotonic() + WAIT_SECONDS
+        said = ""
+        while away := sites_away(self._study).get(site):
+            if time.monotonic() > end:
+                raise SiteLost(f"{away} (waited {WAIT_SECONDS} seconds)")
+            if away != said:
+                waits(f"{away}; it is waited for, {WAIT_SECONDS} seconds at most")
+            said = away
+            time.sleep(POLL_SECONDS)
 
     def _ask(self, site: str, content: bytes) -> bytes:
         with connect(self._study) as link:
@@ -149,6 +162,15 @@ def status_of(study: Study) -> dict[str, SiteStatus]:
             return {site: record_from_json(SiteStatus, entry) for site, entry in told.items()}
     except (OSError, EOFError, AuthenticationError):
         raise ShoalError("the server of the sites does not answer: start `shoal sites serve`") from None
+
+
+def sites_away(study: Study) -> dict[str, str]:
+    """Return a sentence for each site that is not connected; where the server does not answer, this for all sites."""
+    try:
+        told = status_of(study)
+    except ShoalError as error:
+        return dict.fromkeys(study.sites, str(error))
+    return {site: f"site {site} is not connected" for site, about in told.items() if not about.connected}
 
 
 def connect(study: Study) -> Connection:

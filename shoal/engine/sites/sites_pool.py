@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -139,7 +139,7 @@ class SitesPool:
             clients = tuple(ClientAtSite(c) for c in request.clients if facts.sites[c] == site)
             try:
                 with self.opened(site, facts):
-                    told, _ = ask_site(self._transport, site, self.call_of(facts, "keys", clients=clients), {})
+                    told, _ = self.ask(site, facts, self.call_of(facts, "keys", clients=clients), {})
                 public |= {client.client: str(told.get(str(client.client))) for client in clients}
             except SiteFailed as failed:
                 failures.append(failed.answer)
@@ -173,12 +173,18 @@ class SitesPool:
             "partition.json": digest(partition[1]),
         }
         sizes = {part: tuple(np.bincount(np.load(data / name)).tolist()) for part, name in OWNER.items()}
-        ask_site(self._transport, site, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
+        self.ask(site, facts, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
         self._open.add((site, facts.run.path))
 
     def call_of(self, facts: RunFacts, do: Any, **entries: Any) -> SiteCall:
         """Return a request about a run."""
         return SiteCall(do, shoal_version().sha256, facts.settings.data.name, facts.lineage.id, **entries)
+
+    def ask(self, site: str, facts: RunFacts, call: SiteCall, files: Files) -> tuple[Mapping[str, Any], Files]:
+        """Return the facts and files with which a site answers; the run's events say when it is waited for."""
+        return ask_site(
+            self._transport, site, call, files, lambda message: facts.run.event("site_away", message=message)
+        )
 
     # --- training -------------------------------------------------------------------------------------------------
 
@@ -192,7 +198,7 @@ class SitesPool:
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
         texts = {} if request.plan is None else {"plan": json.dumps(asdict(request.plan))}
         call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=texts)
-        told, back = ask_site(self._transport, site, call, files)
+        told, back = self.ask(site, facts, call, files)
         results = {}
         for client in request.clients:
             results[client.client] = self.result(site, request, client.client, told.get(str(client.client)), back)
@@ -238,7 +244,7 @@ class SitesPool:
         do = type(request).__name__.lower()  # a site is asked by the name of the request
         final = getattr(request, "final", True)
         call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)
-        told, back = ask_site(self._transport, site, call, named(list(contents.values())))
+        told, back = self.ask(site, facts, call, named(list(contents.values())))
         try:
             arrays = arrays_of(back[told["arrays"]])
             if isinstance(request, Assign):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.messages.wire import Failed
 from shoal.engine.sites.frames import BadFrame, Files, SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.workers.worker_processes import WorkerLost
+
+Waits = Callable[[str], object]
+"""Is told, in a sentence, that a request waits for a site that is away."""
 
 
 class SiteLost(WorkerLost):
@@ -44,8 +48,8 @@ class Transport(Protocol):
         """The names of the sites that it reaches."""
         ...
 
-    def ask(self, site: str, content: bytes) -> bytes:
-        """Send bytes to a site, and return its answer.
+    def ask(self, site: str, content: bytes, waits: Waits = warnings.warn) -> bytes:
+        """Send bytes to a site, and return its answer; `waits` is told when the site is away.
 
         Raises:
             SiteLost: it did not answer.
@@ -54,15 +58,21 @@ class Transport(Protocol):
 
 
 def ask_site(
-    transport: Transport, site: str, call: SiteCall, files: Files
+    transport: Transport, site: str, call: SiteCall, files: Files, waits: Waits = warnings.warn
 ) -> tuple[Mapping[str, Any], dict[str, bytes]]:
     """Return the facts and files with which a site answers.
+
+    Args:
+        transport: reaches it.
+        site: its name.
+        call, files: the request.
+        waits: is told when the site is away.
 
     Raises:
         SiteFailed: it has no answer. SiteLost: it did not answer.
     """
     try:
-        answer, back = unpack(SiteAnswer, transport.ask(site, pack(call, files)))
+        answer, back = unpack(SiteAnswer, transport.ask(site, pack(call, files), waits))
     except BadFrame as error:
         raise SiteFailed(site, str(error)) from None
     if answer.error is not None:

@@ -32,6 +32,7 @@ WARNINGS = frozenset(
         "mlflow_incomplete",
         "not_shown",
         "prefect_lost",
+        "site_away",
         "slot_lost",
         "software_changed",
     }

@@ -15,7 +15,7 @@ from shoal.engine.messages.masks import masked, public_key, secret_key
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.finished_work import finished_work, forget_work
+from shoal.engine.store.finished_work import finished_work, forget_work, load_update
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
@@ -59,13 +59,9 @@ def test_masks_change_no_bit_on_any_number_of_slots(home: Path, small: Make, cas
 
 @pytest.mark.parametrize("case", one_quick(["fedcc", "fedsimclr"]))
 def test_a_sum_is_that_of_the_messages_but_for_rounding(home: Path, small: Make, case: str) -> None:
-    plain = straight(settings(small, case, "plain")).table("rounds")
-    summed = straight(settings(small, case, "integer")).table("rounds")
-    assert summed["clients"].tolist() == plain["clients"].tolist()
-    kept = straight(settings(small, case, "masked"))
-    assert kept.table("clients")["loss"].tolist() == pytest.approx(
-        straight(settings(small, case, "plain")).table("clients")["loss"].tolist(), rel=1e-3
-    )
+    plain, summed = (straight(settings(small, case, sums)).table("clients") for sums in ("plain", "integer"))
+    assert summed["client"].tolist() == plain["client"].tolist()
+    assert summed["loss"].tolist() == pytest.approx(plain["loss"].tolist(), rel=1e-3)
 
 
 @pytest.mark.parametrize("case", BY_CASE)
@@ -117,6 +113,25 @@ def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make,
     assert run.table("rounds")["epsilon_mean"].iloc[0] > 0
 
 
+def test_noise_is_the_same_in_a_new_attempt(home: Path, small: Make) -> None:
+    privacy = {"sums": "integer", "clip": 0.5, "noise": 1.0, "unit": "row"}
+    worker = WithoutClient(1, 1)
+    straight(small(**{**CASES["fedkmeans"], "partition": {"kind": "iid", "clients": 4}}, privacy=privacy), worker)
+    first, second = worker.sent[:2]
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_who_drops_out_is_not_lost(home: Path, small: Make) -> None:
+    runs = []
+    for sums in ("integer", "masked"):
+        worker = WithoutClient(1, 0)
+        dropping = {"minimum": 0.1, "dropout": 0.1}
+        runs.append(straight(settings(small, "fedkmeans", sums, participation=dropping, seed=2, rounds=4), worker))
+        assert set(worker.attempts) == {1}
+        assert runs[-1].table("clients").groupby("round").size().tolist() == [3, 4, 3, 4]
+    assert weights(runs[0]) == weights(runs[1])
+
+
 def bytes_of(run: RunFolder, client: int) -> Any:
     """The client's message in round 2, if it is there."""
     work = finished_work(run, 2, client)
@@ -124,21 +139,27 @@ def bytes_of(run: RunFolder, client: int) -> Any:
 
 
 class WithoutClient:
-    """A worker on which one client fails in a round."""
+    """A worker on which a client, and others, fail in a round."""
 
-    def __init__(self, client: int, round: int) -> None:
-        self.client = client
+    def __init__(self, client: int, round: int, *others: int) -> None:
+        self.clients = {client, *others}
         self.round = round
         self.worker = Worker()
         self.attempts: list[int] = []
+        self.sent: list[Any] = []
+        """What client 0 sent."""
 
     def __call__(self, request: Request) -> Answer:
         answer = self.worker.handle(request)
         if isinstance(request, Train) and isinstance(answer, Trained):
             assert request.plan is not None
             self.attempts.append(request.plan.attempt)
-            if request.round == self.round and self.client in answer.clients:
-                return Trained({**answer.clients, self.client: Failed("it is gone")})
+            if 0 in answer.finished:
+                run = RunFolder(request.run)
+                self.sent.append(load_update(run, request.round, answer.finished[0]).message.tensors)
+            if request.round == self.round:
+                gone = dict.fromkeys(self.clients & answer.clients.keys(), Failed("it is gone"))
+                return Trained({**answer.clients, **gone})
         return answer
 
 
@@ -169,20 +190,7 @@ def test_with_fewer_than_three_clients_a_run_ends_in_one_sentence(home: Path, sm
     case = settings(small, "fedcc", "masked", participation={"minimum": 0.1, "retries": 0})
     run = new_run(case)
     with pytest.raises(RoundFailed, match=r"2 clients are left, and privacy\.sums: masked needs 3"):
-        go_on(run, LosesTwo())
-
-
-class LosesTwo(WithoutClient):
-    """A worker on which two of four clients fail."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 1)
-
-    def __call__(self, request: Request) -> Answer:
-        answer = super().__call__(request)
-        if isinstance(answer, Trained) and 2 in answer.clients:
-            return Trained({**answer.clients, 2: Failed("it is gone")})
-        return answer
+        go_on(run, WithoutClient(1, 1, 2))
 
 
 def test_a_masked_message_says_nothing_and_the_masks_cancel(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
-from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from tests.conftest import one_quick
 from tests.runs import go_on, numbers, straight
@@ -125,13 +124,6 @@ def test_a_request_that_does_not_go_on_is_given_up() -> None:
     with pytest.raises(WorkerLost, match=r"\(workers\.timeout\) and was given up"):
         pool.call(Train(Path("/runs/this"), 1, (), ()))
     client.submit.return_value.cancel.assert_called_once_with(force=True)
-
-
-@pytest.mark.slow
-def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make, two_workers: dict[str, Any]) -> None:
-    run = new_run(small(rounds=2, workers=two_workers))
-    assert drive(run).rounds == 2
-    assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
 @pytest.mark.slow

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from shoal.core.errors import ShoalError
-from shoal.engine.sites.frames import SiteCall
 from shoal.engine.sites.pools import open_pool
-from shoal.engine.sites.server import ServerTransport, status_of
-from shoal.engine.sites.study import CERTIFICATE, Study, nvflare
-from shoal.engine.sites.transport import SiteFailed, ask_site
+from shoal.engine.sites.server import status_of
+from shoal.engine.sites.study import CERTIFICATE, Study
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
@@ -102,6 +98,8 @@ def test_a_site_and_the_server_that_are_killed_in_a_round_change_no_bit(made: Ne
     run = run_at_sites(made, "fedkmeans")
     finish(run, (kill,))
     assert killed == ["north", LEAD]
+    away = [event.message for event in run.events() if event.kind == "site_away"]
+    assert "site north is not connected; it is waited for, 60 seconds at most" in away
     assert run.status().weights_sha256 == reference(made, "fedkmeans", tmp_path)
 
 
@@ -113,21 +111,12 @@ def test_a_policy_that_refuses_has_its_reason_at_the_lead(made: Network) -> None
         finish(run)
     known = made.home(LEAD) / "data" / "store" / "own" / "wards-vector"
     shutil.rmtree(known)
-    plan = ("--set", "workers.runner=sites", "--set", "data.name=wards-vector")
+    plan = [f"--set={key}" for key in ("workers.runner=sites", "data.name=wards-vector", "method.name=fedkmeans")]
     answers = made.shoal(LEAD, "run", "--dry-run", *plan, check=False)
     assert answers.returncode == 1
     assert "site south refuses: its policy forbids it by `methods`" in " ".join(answers.stdout.split())
     assert (known / "manifest.json").exists()  # what the sites have is noted
     assert "site south refuses: its policy forbids" in made.shoal(LEAD, "sites", "status").stdout
-
-
-def test_other_code_is_refused_without_a_path_of_the_site(made: Network) -> None:
-    with pytest.raises(SiteFailed, match="site north refuses: its Shoal is"):
-        ask_site(ServerTransport(study_of(made)), "north", SiteCall("describe", "other", data="wards-vector"), {})
-    call = SiteCall("describe", status_of(study_of(made))["north"].code, data="nowhere")
-    with pytest.raises(SiteFailed) as error:
-        ask_site(ServerTransport(study_of(made)), "north", call, {})
-    assert str(made.folder) not in str(error.value)
 
 
 def test_a_name_that_is_not_in_the_certificate_never_connects(made: Network) -> None:
@@ -147,31 +136,6 @@ def test_a_name_that_is_not_in_the_certificate_never_connects(made: Network) -> 
     assert told["west"].seen is None
     assert not told["west"].connected
     assert told["south"].connected
-
-
-def test_two_hundred_megabytes_reach_a_site(made: Network) -> None:
-    content = np.random.default_rng(0).bytes(200 << 20)
-    began = time.monotonic()
-    answer = ServerTransport(study_of(made)).ask("north", content)
-    print(f"200 MB in {time.monotonic() - began:.1f} s")
-    assert b"no message of Shoal" in answer
-
-
-def test_a_site_holds_its_key_alone_and_no_script_of_nvflare(made: Network) -> None:
-    place = made.home("north") / "site" / CERTIFICATE
-    assert {path.name for path in place.iterdir()} == {"client.crt", "client.key", "rootCA.pem", "fed_client.json"}
-    key = (place / "client.key").read_bytes()
-    assert stat.S_IMODE((place / "client.key").stat().st_mode) == 0o600
-    for home in (LEAD, "south"):
-        for path in made.home(home).rglob("*"):
-            assert not path.is_file() or key not in path.read_bytes(), path
-
-
-def test_what_another_authority_signed_is_not_joined(made: Network, tmp_path: Path) -> None:
-    signed = study_of(made).folder / "approved" / "north.signed.zip"
-    words = ("package", str(signed), "--request-dir", "request", "--fingerprint", "SHA256:" + ":".join(["00"] * 32))
-    with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
-        nvflare(made.home("north") / "site", *words)
 
 
 NIGHT = """
@@ -201,6 +165,7 @@ def test_a_night_is_paused_while_a_site_is_away(made: Network, tmp_path: Path) -
                 made.start("north")
             said, errors = flow.communicate()
             outcomes.append(json.loads(said)["outcome"])
+        assert "round 1, site north" in {run["name"] for run in server.find("task_runs")}
     finally:
         server.stop()
     assert outcomes == ["promoted", "nothing new"], errors

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from typer import Exit
 from typer.testing import CliRunner
@@ -19,7 +21,7 @@ from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
@@ -40,6 +42,8 @@ from shoal.lifecycle import preflight, preparing
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.site_baseline import baseline_settings
 from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.context import MethodError
+from shoal.methods.features.column_facts import column_spread
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.site_clusters import site_rows
 from tests.conftest import at_home
@@ -199,19 +203,6 @@ def test_a_run_goes_on_where_policies_allow_it_and_logs_hold_what_left(sites: Fe
         assert trained[-1]["files"][0]["arrays"]["sums"] == ["I64", 1, 10, 64]
 
 
-@pytest.mark.long
-def test_masks_of_two_runs_differ_though_a_site_has_one_key(sites: Federation, home: Path) -> None:
-    write_masked(sites)
-    settings = settings_of("fedkmeans", rounds=1, **MASKED)
-    for _ in range(2):
-        go_on(new_run_at_sites(sites, settings), sites.pool.call, slots=3)
-    for place in sites.pipes.homes.values():
-        trained = [line for line in SiteLog(place / "site").entries() if line["do"] == "train"]
-        first, second = ([file["sha256"] for file in line["files"]] for line in trained)
-        assert len(first) == len(second) == 1
-        assert first != second
-
-
 def test_one_mask_hides_one_message(sites: Federation, home: Path) -> None:
     write_masked(sites)
     go_on(new_run_at_sites(sites, settings_of("fedkmeans", rounds=2, **MASKED)), sites.pool.call, slots=3)
@@ -224,6 +215,11 @@ def test_one_mask_hides_one_message(sites: Federation, home: Path) -> None:
     told, files = unpack(SiteAnswer, sites.pipes.ask("north", pack(other, early[1])))
     assert "behind the same mask" in json.dumps([told.error, *map(str, told.facts.values())])
     assert not files
+    go_on(new_run_at_sites(sites, settings_of("fedkmeans", rounds=1, **MASKED)), sites.pool.call, slots=3)
+    trained = [line for line in SiteLog(sites.pipes.homes["north"] / "site").entries() if line["do"] == "train"]
+    assert trained[0]["files"][0]["sha256"] != trained[-1]["files"][0]["sha256"], (
+        "its one key masks other runs otherwise"
+    )
 
 
 def test_a_refusal_names_the_key_and_what_was_asked(sites: Federation, home: Path) -> None:
@@ -261,6 +257,24 @@ def test_a_dry_run_names_all_that_each_policy_forbids_and_fails(
         check_run(None, plan, None)
 
 
+def test_columns_are_told_of_where_the_policy_names_auto(sites: Federation, home: Path) -> None:
+    auto = make_settings({"data": {"name": name_of("vector")}, "partition": {"kind": "by_column"}})
+    rows = [torch.from_numpy(np.array(prepared.train_x[:])) for prepared in sites.sets["vector"]]
+    for methods in (("fedkmeans",), ("fedkmeans", "auto")):
+        for place in sites.pipes.homes.values():
+            write_policy(place, OPEN, methods=methods)
+        gather_set(name_of("vector"), sites.pipes, places.store())
+        if "auto" in methods:
+            chosen = new_run(auto).lineage().method_chosen
+            assert chosen is not None
+            assert chosen.facts.spread == pytest.approx(np.mean([column_spread([of_site], ()) for of_site in rows]))
+            assert not chosen.facts.counts
+        else:
+            assert ask_for_set(name_of("vector"), sites.pipes, "north").spread is None
+            with pytest.raises(MethodError, match="not all policies name `auto`"):
+                new_run(auto)
+
+
 def test_a_paused_site_does_not_even_describe_its_set(sites: Federation, home: Path) -> None:
     (sites.pipes.homes["north"] / "site" / "paused").touch()
     with pytest.raises(SiteFailed, match="site north refuses: it is paused"):
@@ -274,6 +288,21 @@ def test_a_site_whose_policy_or_log_is_damaged_refuses_without_its_paths(sites: 
         with pytest.raises(SiteFailed, match=f"site {site} refuses: .*{said}") as refused:
             ask_for_set(name_of("vector"), sites.pipes, site)
         assert f"{site}/" not in str(refused.value)
+
+
+def test_noise_that_has_left_a_site_leaves_it_again_and_counts_once(sites: Federation, home: Path) -> None:
+    settings = settings_of("fedpnp", **PRIVATE, rounds=2, workers={"batched": 2})  # a group is of one site
+    run = new_run_at_sites(sites, settings)
+    sites.pipes.kill_at["north"] = 1
+    go_on(run, sites.pool.call, slots=3)
+    asked = [(site, unpack(SiteCall, content)[0], answer) for site, content, answer in sites.pipes.asked]
+    first, second = (a for site, call, a in asked if (site, call.do, call.round) == ("north", "train", 1))
+    assert first == second
+    for place, clients in ((home, range(3)), (sites.pipes.homes["north"], (1,))):
+        with at_home(place):
+            (ledger,) = SetLedger.from_settings(settings.data).runs().values()
+            assert ledger.asked == dict.fromkeys(clients, 2)
+    assert [event.message for event in run.events() if event.kind == "site_away"] == ["site north is away"]
 
 
 def test_the_own_ledger_adds_up_over_runs_and_ends_at_the_budget(home: Path) -> None:

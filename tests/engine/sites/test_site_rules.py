@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,22 +12,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.sets.elsewhere import joined_manifest, site_set
 from shoal.engine.rounds.outcomes import RoundFailed
-from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, arrays_of, pack, unpack
-from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.transport import SiteFailed, ask_site
 from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.run_folder import RunError
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.methods.features.column_facts import column_spread
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.runs import listed_runs
 from shoal.review.results.site_clusters import site_rows
@@ -104,17 +101,6 @@ def test_a_run_at_sites_is_refused_where_they_are_not_reached(sites: Federation,
         new_run(settings_of("fedkmeans", partition={"kind": "iid", "clients": 3}))
     with pytest.raises(SettingsError, match=r"set workers\.runner=sites"):
         new_run(settings_of("fedkmeans", model={"clusters": "auto"}))
-
-
-def test_method_auto_reads_what_sites_tell_of_their_columns(sites: Federation, home: Path) -> None:
-    auto = {"data": {"name": name_of("vector")}, "model": {"clusters": 10}, "partition": {"kind": "by_column"}}
-    gather_set(name_of("vector"), sites.pipes, places.store())
-    chosen = new_run(make_settings(auto)).lineage().method_chosen
-    assert chosen is not None
-    assert chosen.method == "fedkmeans"
-    facts = [column_spread([torch.from_numpy(np.array(s.train_x[:]))], ()) for s in sites.sets["vector"]]
-    assert chosen.facts.spread == pytest.approx(np.mean(facts))
-    assert not chosen.facts.counts
 
 
 # --- what stays at a site ---------------------------------------------------------------------------------------------
@@ -198,20 +184,17 @@ def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> No
             assert 1 <= len(memories) <= 2
             for path in memories:
                 assert path.read_bytes() not in answers
+    content, answer = next(
+        (content, answer)
+        for site, content, answer in reversed(sites.pipes.asked)
+        if (site, unpack(SiteCall, content)[0].do) == ("north", "train")
+    )
+    shutil.rmtree(sites.pipes.homes["north"] / "runs" / run.lineage().id / "work")
+    _, again = unpack(SiteAnswer, sites.pipes.ask("north", content))
+    assert again == unpack(SiteAnswer, answer)[1] != {}, "it trains again from the last memory but one"
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
-
-
-def test_noise_that_has_left_a_site_leaves_it_again_and_counts_once(sites: Federation, home: Path) -> None:
-    settings = settings_of("fedpnp", privacy={"clip": 1.0, "noise": 1.0}, rounds=2)
-    run = new_run_at_sites(sites, settings)
-    sites.pipes.kill_at["north"] = 1
-    go_on(run, sites.pool.call, slots=3)
-    first, second = (answer for site, call, answer in asked_to(sites, "train") if site == "north" and call.round == 1)
-    assert first == second
-    (ledger,) = SetLedger.from_settings(settings.data).runs().values()
-    assert ledger.asked == {0: 2, 1: 2, 2: 2, 3: 2}
 
 
 def test_nothing_of_an_evaluation_leaves_a_site_whose_sums_have_noise(sites: Federation, home: Path) -> None:
@@ -246,12 +229,6 @@ def test_too_few_sites_that_do_not_refuse_stop_a_run_with_their_reason(sites: Fe
     run = new_run_at_sites(sites, settings_of("fedkmeans", participation={"minimum": 0.9}))
     with pytest.raises(RoundFailed, match="site north refuses: no train at night"):
         go_on(run, sites.pool.call, slots=3)
-
-
-def test_a_site_that_refuses_to_tell_of_its_set_has_a_reason(sites: Federation, home: Path) -> None:
-    (sites.pipes.homes["north"] / "refuse").write_text("describe")
-    with pytest.raises(SiteFailed, match="site north refuses: no describe at night"):
-        gather_set(name_of("vector"), sites.pipes, places.store())
 
 
 def test_samples_do_not_go_to_other_clients(sites: Federation, home: Path) -> None:

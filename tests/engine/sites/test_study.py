@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.engine.sites.study import CERTIFICATE, Study, approve, keys_of, make_study, open_study, package, request
+from shoal.engine.sites.study import Study, approve, keys_of, make_study, open_study, package, request
 
 pytestmark = pytest.mark.long
 
@@ -22,10 +23,15 @@ def test_a_site_joins_with_a_key_that_stays_there(study: Study, tmp_path: Path) 
     renamed = asked.rename(tmp_path / "from a mail (1).zip")
     name, signed = approve(study, renamed)
     assert (name, study.sites) == ("north-1", ["north-1"])
+    with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
+        package(tmp_path, signed, "SHA256:" + ":".join(["00"] * 32))
     package(tmp_path, signed, study.fingerprint)
-    key = (tmp_path / CERTIFICATE / "client.key").read_bytes()
-    assert key not in renamed.read_bytes() + signed.read_bytes()
-    assert keys_of(tmp_path) == tmp_path / CERTIFICATE
+    place = keys_of(tmp_path)
+    assert {path.name for path in place.iterdir()} == {"client.crt", "client.key", "rootCA.pem", "fed_client.json"}
+    key = place / "client.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    for path in (renamed, *study.folder.rglob("*")):
+        assert path.is_dir() or key.read_bytes() not in path.read_bytes(), path
     with pytest.raises(ShoalError, match="north-1 is approved already"):
         approve(study, renamed)
 

@@ -1,0 +1,38 @@
+"""What a cell of NVFlare takes from the network: bytes of its peer, for itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessagePropKey
+from nvflare.fuel.f3.message import Message
+
+from shoal.engine.sites import cells
+
+KEYS = (MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION, MessageHeaderKey.PAYLOAD_ENCODING)
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer", "taken"),
+    [
+        (("server", "north", Encoding.BYTES), "server", True),
+        (("server", "north", Encoding.FOBS), "server", False),
+        (("south", "north", Encoding.BYTES), "server", False),
+        (("south", "north", Encoding.BYTES), "south", False),
+        (("server", "south", Encoding.BYTES), "server", False),
+    ],
+)
+def test_a_site_takes_bytes_of_the_server_alone(
+    headers: Any, peer: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = mock.Mock()
+    monkeypatch.setattr(cells, "Cell", made)
+    cells.open_cell("north", "", {}, "")
+    filtered = made().core_cell.add_incoming_filter.call_args.kwargs
+    assert (filtered["channel"], filtered["topic"]) == ("*", "*")
+    message = Message(dict(zip(KEYS, headers, strict=True)))
+    message.set_prop(MessagePropKey.ENDPOINT, SimpleNamespace(name=peer))
+    assert (filtered["cb"](message) is None) == taken
