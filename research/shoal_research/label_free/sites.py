@@ -37,7 +37,7 @@ from shoal.lifecycle.choosing import SAMPLE_COMPONENTS
 from shoal.methods.auto import FEATURE_SPACE, LANDMARKS, LAYERS, UNEVEN_SPREAD
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.fedkmeans import FedKMeans
@@ -119,8 +119,8 @@ class Sites(Clients):
         streams = Streams(self.seed, self.round, client)
         return Client(client, train, self.samples(np.arange(0)), self.memory.get(client, {}), (), streams)
 
-    def trained(self, **settings: Any) -> tuple[FedKMeans, Server]:
-        """Return federated K-means with these settings of the method, and its last state."""
+    def accuracy(self, **settings: Any) -> float:
+        """Return the ACC of federated K-means with these settings of the method."""
         self.memory.clear()
         context = Context(self.data.spec, ModelSettings(), seed=self.seed, rounds=ROUNDS)
         method = FedKMeans(FedKMeans.Settings(**settings), context)
@@ -135,22 +135,8 @@ class Sites(Clients):
                     self.memory[client.id] = client.memory if update.memory is None else update.memory
                     updates.append(replace(update, client=client.id))
             server = method.aggregate(server, updates)
-        return method, server
-
-    @property
-    def evaluation(self) -> Evaluation:
-        """All samples."""
-        return Evaluation(self.data, self.samples(np.arange(len(self.x))), Streams(self.seed, 1))
-
-    def accuracy(self, **settings: Any) -> float:
-        """Return the ACC of federated K-means with these settings of the method."""
-        method, server = self.trained(**settings)
-        return method.evaluate(server, self, self.evaluation)["acc"]
-
-    def clusters(self, **settings: Any) -> np.ndarray:
-        """Return the cluster of each sample, int (n,)."""
-        method, server = self.trained(**settings)
-        return method.assignment(server, self, self.evaluation).cluster.numpy()
+        evaluation = Evaluation(self.data, self.samples(np.arange(len(self.x))), Streams(self.seed, 1))
+        return method.evaluate(server, self, evaluation)["acc"]
 
 
 def moved(x: np.ndarray, site: np.ndarray, rng: np.random.Generator, deviations: float = OFFSET) -> np.ndarray:
