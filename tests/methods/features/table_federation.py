@@ -94,7 +94,7 @@ class Rows(Clients):
                 if not len(client.train):
                     continue
                 update = method.client_update(method.broadcast(server, client.id), client)
-                check_answer(client.id, self.round, update)
+                check_answer(client.id, 1, update)
                 form = method.declared(server, client.id, len(client.train))
                 assert fault(update.message, form, MAX_ABS_VALUE) is None
                 if update.memory is not None:
