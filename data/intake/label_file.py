@@ -29,7 +29,8 @@ def labels_by_file(path: Path, files: Sequence[str], onto: Prepared | None, inta
         DataError: a file has two labels.
     """
     table = read_table(path, text=("file", "label"))
-    columns = [find_column(table, column, path, "a column file and a column label") for column in ("file", "label")]
+    needed = f"give a column label, and a column file with names such as {some_of(files[:1])}"
+    columns = [find_column(table, column, path, needed) for column in ("file", "label")]
     table = table.dropna(subset=columns)
     labels = label_names(table[columns[1]], path, onto, intake)
     there = spellings(files)

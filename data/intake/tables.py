@@ -144,7 +144,7 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
         table: from `read_table`.
         wanted: the name.
         path: the file, for errors.
-        option: the option that gave the name, for errors.
+        option: the option that gave the name, or what else to do, for errors.
 
     Raises:
         DataError: there is no such column; names those that there are.
@@ -152,11 +152,12 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
     if tidy(wanted) in table.columns:
         return tidy(wanted)
     have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
-    hint = separator_hint(table)
-    if not hint and option.startswith("--"):
-        hint = f": name the right one with {option}"
-        if option == "--client-column":
-            hint += "; a table of one client needs one, too, with one name in all its rows"
+    advice = option
+    if option.startswith("--"):
+        advice = f"name the right one with {option}"
+    if option == "--client-column":
+        advice += "; a table of one client needs one, too, with one name in all its rows"
+    hint = separator_hint(table) or f": {advice}"
     raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{hint}")
 
 

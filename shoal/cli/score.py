@@ -19,7 +19,11 @@ MAX_LABELS = 8
 def score(
     name: FinishedRun,
     labels: Annotated[
-        Path, typer.Argument(metavar="LABELS.csv", help="table with the columns file and label, of all samples or some")
+        Path,
+        typer.Argument(
+            metavar="LABELS.csv",
+            help="table with the columns file (as in the run's clusters.parquet) and label, of all samples or some",
+        ),
     ],
 ) -> None:
     """Score a run's clusters by labels that came later, of all its samples or of some."""
