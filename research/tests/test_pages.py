@@ -95,7 +95,7 @@ def test_the_overview_counts_the_claims_of_papers_and_ours_apart(tmp_path: Path)
 
 
 def test_the_lines_that_the_readme_quotes_are_those_of_a_kept_run() -> None:
-    (words,) = [cell.words for cell in load_kept("unseen", "cpu").cells if cell.place == ("scenes", "own", 0)]
+    words = load_kept("unseen", "cpu").newest()["scenes", "own", 0].words
     assert words is not None
     quoted = (ROOT / "README.md").read_text()
     assert f"    {words['method reason']}\n" in quoted

@@ -9,17 +9,8 @@ site. Tables are clustered by K-means, and images by landmarks among an encoder'
 The rule, from before the runs. Without site effects: no set below `sites: ignore` by .03, the mean not by .005. With
 them, where sites hold all kinds: at least .95 of the ACC without. The same for one start in place of thirty.
 
-Mean ACC of the 18 tables in the kept file (research/docs/representations.md has the images):
-
-| kinds at sites | offsets of sites | ignored | estimated | lowest difference |
-|---|---|---:|---:|---:|
-| even | no | .871 | .871 | .000 |
-| even | yes | .631 | .867 | .000 |
-| Dirichlet(.1) | no | .871 | .871 | .000 |
-| Dirichlet(.1) | yes | .815 | .806 | -.092 |
-
-With even kinds 17 of 18 have .95 of their ACC without offsets; the other has 75 rows. By Dirichlet(.1) of two to five
-kinds nearly all sites hold one, and nothing tells kinds from offsets.
+research/docs/representations.md has the results. By Dirichlet(.1) of two to five kinds nearly all sites hold one, and
+nothing tells kinds from offsets.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ import numpy as np
 
 from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
+from shoal_research.claims import interval_of
 from shoal_research.definition import HOME
-from shoal_research.kept import RESULTS
-from shoal_research.words import between, markdown_table
+from shoal_research.kept import RESULTS, MeasuredCells, load_kept
+from shoal_research.words import between, interval_words, markdown_table
 
 BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
 END = "<!-- end -->"
@@ -32,7 +33,10 @@ TOLERANCE = 0.02
 ENOUGH = 0.95
 """Share of the ACC without effects of sites that is to be kept with them."""
 ONE_BY_ONE = ("sets", "unseen")
-"""Kinds of the verdicts' figures that are sets, and not draws."""
+RUNS = "unseen runs"
+"""Kinds of the verdicts' figures that are sets, and not draws; the last are of whole runs."""
+AHEAD = (0.0, 0.02, 0.05, 0.1)
+"""By how much neighbours must agree more on clusters of another space."""
 FIFTH = 0.2
 """A number of clusters is close if it is off by at most this share of the classes."""
 
@@ -81,7 +85,7 @@ def verdicts_table(figures: Mapping[str, Any]) -> str:
     """Return how many draws of each kind of samples have which word, and the highest gain of a draw."""
     body = []
     for kind, named in figures["groups"].items():
-        if kind not in ONE_BY_ONE:
+        if kind not in (*ONE_BY_ONE, RUNS):
             rows = [row for rows in named.values() for row in rows]
             counted = Counter(word for _, word in rows)
             highest = max(min(gains, default=-np.inf) for gains, _ in rows)
@@ -100,6 +104,13 @@ def sets_table(figures: Mapping[str, Any]) -> str:
     return markdown_table(["set", "gain over a Gaussian", "columns", "axes", "skewed columns", "word"], body)
 
 
+def runs_table(figures: Mapping[str, Any]) -> str:
+    """Return the word of runs on the unseen sets without labels, and what it rests on."""
+    runs = figures["groups"][RUNS]
+    body = [[name, *(f"{number:.2f}" for number in numbers), word] for name, [(numbers, word)] in runs.items()]
+    return markdown_table(["unseen set", "gain", "neighbours agree", "those of K-means", "word"], body)
+
+
 def offsets_table(figures: Mapping[str, Any]) -> str:
     """Return the ACC of each set of images where offsets of sites are ignored, and where they are estimated."""
     sets = figures["sites"]["images"]
@@ -111,6 +122,66 @@ def offsets_table(figures: Mapping[str, Any]) -> str:
     held = [count_of(acc[:, case, 1] >= ENOUGH * plain) for case in (2, 4)]
     body.append([f"{ENOUGH} of even, ignored", "", "", held[0], "", held[1]])
     return markdown_table(["ACC, ignored and estimated", *cases], body)
+
+
+def offsets_over_sets(figures: Mapping[str, Any]) -> str:
+    """Return what estimating offsets of sites changes over all sets, with the interval over these."""
+    body = []
+    for kind in ("tables", "images"):
+        sets = figures["sites"][kind].values()
+        for case in next(iter(sets)):
+            ignored, estimated = np.array([one[case] for one in sets]).T
+            plain = np.array([one["even"][0] for one in sets])
+            held = count_of(estimated >= ENOUGH * plain) if case in ("even, offsets", "even, light") else ""
+            body.append([f"{len(sets)} {kind}, {case}", *changed(ignored, estimated), held])
+    head = ["sets", "ignored", "estimated", "difference", "lowest", f"{ENOUGH} of even, ignored"]
+    return markdown_table(head, body)
+
+
+def changed(before: np.ndarray, after: np.ndarray) -> list[str]:
+    """Return two means over sets, each (n,), of their difference the 95 % interval, and the lowest difference."""
+    difference = after - before
+    interval = interval_of(difference.tolist())
+    assert interval is not None
+    return [f"{before.mean():.3f}", f"{after.mean():.3f}", interval_words(interval), f"{difference.min():+.3f}"]
+
+
+def own_kinds(figures: Mapping[str, Any]) -> str:
+    """Return mean ACC of kinds that chose nothing, before the rules and after, and the intervals over kinds."""
+    records = figures["sites"]["own kinds"]
+    apart = {one["kind"] for one in records if one["differ"]}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in records:
+        case = one["dealing"] + ", sites differ" * one["differ"] + ", counts or windows" * (one["kind"] not in apart)
+        groups.setdefault((case, one["kind"]), []).append(one)
+    acc = {where: np.array([(one["before"]["acc"], one["after"]["acc"]) for one in of]) for where, of in groups.items()}
+    body = []
+    for case in dict.fromkeys(case for case, _ in acc):
+        kinds = {kind: values for (where, kind), values in acc.items() if where == case}
+        for kind, values in kinds.items():
+            lowest = (values[:, 1] - values[:, 0]).min()
+            body.append([f"{kind}, {case}", *(f"{mean:.3f}" for mean in values.mean(0)), "", f"{lowest:+.3f}"])
+        body.append([f"{len(kinds)} kinds, {case}", *changed(*np.array([v.mean(0) for v in kinds.values()]).T)])
+    return markdown_table(["kind, sites", "before", "after", "difference", "lowest"], body)
+
+
+def between_spaces(figures: Mapping[str, Any]) -> str:
+    """Return mean ACC of images in each space, of the best, and of that whose clusters neighbours agree on most."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in figures["between spaces"]:
+        groups.setdefault(one["set"] if one["set"] not in figures["images"] else "tuning sets", []).append(one)
+    spaces = [name for name in next(iter(groups.values()))[0] if name not in ("set", "seed")]
+    body = []
+    for name, records in groups.items():
+        acc, agreement = np.array([[one[space] for space in spaces] for one in records]).transpose(2, 0, 1)
+        ahead = agreement[:, 1:].max(1) - agreement[:, 0]
+        other = acc[np.arange(len(acc)), 1 + agreement[:, 1:].argmax(1)]
+        taken = [np.where(ahead > bound, other, acc[:, 0]) for bound in AHEAD]
+        means = [*acc.mean(0), acc.max(1).mean(), *(rule.mean() for rule in taken)]
+        lowest = min((rule - acc[:, 0]).min() for rule in taken)
+        body.append([f"{len(records)} {name}", *(f"{mean:.3f}" for mean in means), f"{lowest:+.3f}"])
+    rules = [f"agreement, ahead by {bound:g}" for bound in AHEAD]
+    return markdown_table(["mean ACC", *spaces, "the best of these", *rules, "lowest change"], body)
 
 
 def table_numbers(figures: Mapping[str, Any]) -> str:
@@ -149,10 +220,35 @@ def own_tables(figures: Mapping[str, Any]) -> str:
     return markdown_table(["tables", *head], body)
 
 
+def unseen_over_sets(figures: Mapping[str, Any]) -> str:
+    """Return how far runs on unseen sets are ahead of null baselines and of the first kept runs, with intervals."""
+    cells: MeasuredCells = figures["unseen"]
+    newest = {(cell.row, cell.column): cell.metrics for cell in cells.newest().values()}
+    first = {(cell.row, cell.column): cell.metrics for cell in cells.cells if cell.commit == cells.measured[0].commit}
+    rows = list(dict.fromkeys(row for row, _ in newest))
+    columns = list(dict.fromkeys(column for _, column in newest))
+    body = []
+    for name, of, metric in (
+        ("the highest null baseline", newest, "best_null"),
+        ("the highest mean of 15 draws", newest, "best_null_mean"),
+        ("the highest that the run shows", newest, "own_null"),
+        (f"the runs of {cells.measured[0].date}", first, "acc"),
+    ):
+        ahead = np.array([[newest[r, c]["acc"] - of[r, c][metric] for c in columns] for r in rows])
+        words = [
+            interval_words(interval)
+            for interval in map(interval_of, [*ahead.T.tolist(), ahead.mean(1).tolist()])
+            if interval
+        ]
+        body.append([name, *words, f"{ahead.min():+.3f}"])
+    return markdown_table(["ACC less that of", *columns, "mean of the three", "lowest run"], body)
+
+
 def tuning_figures() -> dict[str, Any]:
-    """Return the figures of the tuning sets, those of verdicts (`groups`), and those of offsets (`sites`)."""
+    """Return the figures of the tuning sets, of verdicts (`groups`), of offsets (`sites`) and of unseen sets."""
     found: dict[str, Any] = json.loads(TUNING.read_text())
-    return {**found, "groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
+    more = {"groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
+    return {**found, **more, "unseen": load_kept("unseen", "cpu")}
 
 
 def settings_for(one: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -202,10 +298,15 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "landmarks": landmarks_table,
     },
     "docs/number-of-clusters.md": {"numbers": numbers_table},
+    "research/docs/results/unseen.md": {"unseen over sets": unseen_over_sets},
     "research/docs/representations.md": {
         "verdicts": verdicts_table,
         "sets": sets_table,
+        "unseen runs": runs_table,
         "offsets": offsets_table,
+        "offsets over sets": offsets_over_sets,
+        "own kinds": own_kinds,
+        "between spaces": between_spaces,
         "table numbers": table_numbers,
         "own tables": own_tables,
     },

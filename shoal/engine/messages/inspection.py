@@ -79,9 +79,9 @@ def check_answer(client: int, round: int, update: Update) -> None:
         MessageRefused: names the client, and what is wrong with its answer.
     """
     refuse(client, round, "list of metrics", metrics_fault(update.metrics))
-    refuse(client, round, TO_SERVER, unfit(update.message, MAX_ABS_VALUE))
+    refuse(client, round, TO_SERVER, unfit(update.message))
     for peer, message in update.peers.items():
-        refuse(client, round, f"message to client {peer}", unfit(message, MAX_ABS_VALUE))
+        refuse(client, round, f"message to client {peer}", unfit(message))
     if update.memory is not None:
         refuse(client, round, MEMORY, too_large(update.memory))
         refuse(client, round, MEMORY, unfit(Message(update.memory), MAX_ABS_VALUE))

@@ -13,7 +13,7 @@ import torch
 from shoal.core.streams import Streams
 from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, Samples
-from shoal.engine.messages.inspection import MAX_ABS_VALUE
+from shoal.engine.messages.inspection import MAX_ABS_VALUE, check_answer
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.declared import fault
@@ -94,6 +94,7 @@ class Rows(Clients):
                 if not len(client.train):
                     continue
                 update = method.client_update(method.broadcast(server, client.id), client)
+                check_answer(client.id, 1, update)
                 form = method.declared(server, client.id, len(client.train))
                 assert fault(update.message, form, MAX_ABS_VALUE) is None
                 if update.memory is not None:
