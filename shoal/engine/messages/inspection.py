@@ -209,7 +209,7 @@ class RoundInspection:
         """Return an answer after inspection, which may have begun; errors as of `inspect`."""
         if work.client in self._early:
             begun, inspected = self._early.pop(work.client)
-            # Else the client was trained again, or nobody has begun.
+            # Else the client was trained again, or no thread has begun.
             if begun == work and not inspected.cancel():
                 return inspected.result()
         return self.inspect(work)
