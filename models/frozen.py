@@ -87,13 +87,13 @@ class FrozenEncoder(nn.Module):
     @torch.no_grad()
     def _width(self, name: str) -> int:
         try:
-            found = self.network(self.preprocessing.apply(torch.zeros(1, COLOURS, 8, 8)))
+            features = self.network(self.preprocessing.apply(torch.zeros(1, COLOURS, 8, 8)))
         except Exception as error:  # the user's own network
             raise EncoderError(f"encoder {name!r} fails on an image ({short_text(error)})") from error
-        if not isinstance(found, Tensor) or found.ndim != 2:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(features, Tensor) or features.ndim != 2:
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise EncoderError(f"encoder {name!r} makes {shape} of one image, expected one vector, (1, features)")
-        return found.shape[1]
+        return features.shape[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, features), float32."""

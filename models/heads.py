@@ -87,7 +87,7 @@ class ByolClusterNet(ClusterNet):
         return PredictedViews(h.float(), F.normalize(z.float(), dim=1), y, prediction)
 
 
-class Projected(NamedTuple):
+class Projections(NamedTuple):
     """Outputs of `ProjectionNet` for n images: features h (n, d), projection z (n, p), not normalised."""
 
     h: Tensor
@@ -112,10 +112,10 @@ class ProjectionNet(nn.Module):
         self.encoder = encoder
         self.instance = mlp(width, hidden or width, projection, norm=norm)
 
-    def forward(self, x: Tensor) -> Projected:
+    def forward(self, x: Tensor) -> Projections:
         """Return both outputs, in float32 for any precision of the pass."""
         h = self.encoder(x)
-        return Projected(h.float(), self.instance(h).float())
+        return Projections(h.float(), self.instance(h).float())
 
 
 class ByolNet(ProjectionNet):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.engine.messages.wire import Evaluate, Evaluated, Failed
+from shoal.engine.messages.wire import Evaluate, EvaluateAnswer, Failure
 from shoal.engine.settings.hardware import device_here
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.round_paths import RoundPaths
@@ -21,7 +21,7 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
     state = RoundPaths(folder.path, round).server
     device = device_here(folder.lineage().resolved.device)
     answer = Worker(device).handle(Evaluate(folder.path, round, state, checkpoint.memory_index.clients(), final=True))
-    if isinstance(answer, Failed):
+    if isinstance(answer, Failure):
         raise RunError(f"run {folder.name} could not be evaluated: {answer.error}")
-    assert isinstance(answer, Evaluated)
+    assert isinstance(answer, EvaluateAnswer)
     return answer.metrics

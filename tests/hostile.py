@@ -31,7 +31,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_to_json
-from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, TrainAnswer
 from shoal.engine.rounds import client_history
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
@@ -146,10 +146,10 @@ class HostileWorker:
         if isinstance(request, Evaluate):
             request = replace(request, final=False)
         answer = self._worker.handle(request)
-        if self.side == "server" and isinstance(request, Train) and isinstance(answer, Trained):
+        if self.side == "server" and isinstance(request, Train) and isinstance(answer, TrainAnswer):
             done = answer.clients.get(self.client)
             if isinstance(done, FinishedWork):
-                return Trained({**answer.clients, self.client: self._written_over(request, done)})
+                return TrainAnswer({**answer.clients, self.client: self._written_over(request, done)})
         return answer
 
     def spoilt(self, update: Update) -> Update:

@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 
 from shoal.core.durable import lock_if_free, owner_of
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.study import Study, approve, make_study, package, request
 from shoal.engine.store.code_version import shoal_version
@@ -65,7 +65,7 @@ class Network:
     """Other environment variables of a process."""
     commands: dict[str, Sequence[str]] = field(default_factory=dict)
     """Other programs in place of `shoal`."""
-    sets: dict[str, list[Prepared]] = field(default_factory=dict)
+    sets: dict[str, list[PreparedSet]] = field(default_factory=dict)
     """Sets of the sites, in the order of their names, by kind."""
     ended: threading.Event = field(default_factory=threading.Event)
 

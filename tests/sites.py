@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import Manifest, Prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet
 from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.sites.transport import SiteLost, Waits
 from shoal.engine.workers.without_main import WORKER_NAME, without_main
@@ -116,7 +116,7 @@ def name_of(kind: str) -> str:
     return f"wards-{kind}"
 
 
-def add_own_set(store: Path, kind: str, count: int, site: int, clients: int = 1, **changes: Any) -> Prepared:
+def add_own_set(store: Path, kind: str, count: int, site: int, clients: int = 1, **changes: Any) -> PreparedSet:
     """Add a site's samples to its store; files and clients have names that are nobody else's business."""
     x, labels = samples(kind, count, site)
     names = [f"secret-ward-{site}-{row % clients}" for row in range(count)]
@@ -134,7 +134,7 @@ def add_own_set(store: Path, kind: str, count: int, site: int, clients: int = 1,
     return store_batch(name_of(kind), store, Batch(**{**entries, **changes}), 0.2, 0)
 
 
-def joined_set(store: Path, sets: Sequence[Prepared]) -> None:
+def joined_set(store: Path, sets: Sequence[PreparedSet]) -> None:
     """The samples of all sites in one place, as if they could be pooled."""
     parts = {}
     names: list[str] = []
@@ -167,7 +167,7 @@ class Federation:
 
     folder: Path
     pipes: Pipes
-    sets: dict[str, list[Prepared]]
+    sets: dict[str, list[PreparedSet]]
 
     @property
     def pool(self) -> SitesPool:
@@ -187,7 +187,7 @@ def federation(
     """
     folder = Path(tempfile.mkdtemp(prefix="shoal sites "))
     names = ("east", "north", "south")
-    sets: dict[str, list[Prepared]] = {kind: [] for kind in kinds}
+    sets: dict[str, list[PreparedSet]] = {kind: [] for kind in kinds}
     for number, (name, of_site) in enumerate(zip(names, clients, strict=True)):
         for kind, of_kind in sets.items():
             of_kind.append(add_own_set(folder / name / "data" / "store", kind, count, number, of_site))

@@ -57,7 +57,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "rows of a table, whose columns are the metrics of a method": ("engine.store.tables.Row",),
     "what belongs to one data set or scheme alone, as its reader or maker says it": (
         "data.intake.own_store.Batch.extra",
-        "data.sets.built_in.Loaded.extra",
+        "data.sets.built_in.LoadedSet.extra",
         "data.sets.elsewhere.SiteSet.shared",
         "data.sets.prepared.Manifest.extra",
         "data.intake.client_table.known_tables",

@@ -17,7 +17,7 @@ from shoal.data.intake.options import AddOptions
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ClientTable:
 
 
 def read_client_table(
-    path: Path, onto: Prepared | None, options: AddOptions, intake: Intake, text: tuple[str, ...] = ()
+    path: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake, text: tuple[str, ...] = ()
 ) -> ClientTable:
     """Read a table, and the names of its clients and labels.
 
@@ -65,12 +65,12 @@ def read_client_table(
     return ClientTable(table.drop(columns=[client_column, label_column]), client, label, client_column, label_column)
 
 
-def client_names(column: pd.Series, path: Path, onto: Prepared | None, intake: Intake) -> np.ndarray:
+def client_names(column: pd.Series, path: Path, onto: PreparedSet | None, intake: Intake) -> np.ndarray:
     """Return the client of each row, str (rows,), as the set to append to spells it."""
     return names_of(column, path, "client", () if onto is None else onto.manifest.extra["clients"], intake)
 
 
-def label_names(column: pd.Series, path: Path, onto: Prepared | None, intake: Intake) -> np.ndarray:
+def label_names(column: pd.Series, path: Path, onto: PreparedSet | None, intake: Intake) -> np.ndarray:
     """Return the label of each row, str (rows,), as the set to append to spells it."""
     return names_of(column, path, "label", () if onto is None else onto.manifest.class_names, intake)
 
@@ -94,7 +94,7 @@ class TableRoles:
     label: str = ""
 
 
-def table_origin(path: Path, onto: Prepared | None, client: str, label: str) -> dict[str, Any]:
+def table_origin(path: Path, onto: PreparedSet | None, client: str, label: str) -> dict[str, Any]:
     """Return the entries of a manifest that say from which tables the samples are.
 
     Args:
@@ -111,7 +111,7 @@ def table_origin(path: Path, onto: Prepared | None, client: str, label: str) -> 
     return origin
 
 
-def file_origin(files: Mapping[str, Path], onto: Prepared | None) -> dict[str, Any]:
+def file_origin(files: Mapping[str, Path], onto: PreparedSet | None) -> dict[str, Any]:
     """Return the entry of a manifest that says from which files the samples are.
 
     Args:

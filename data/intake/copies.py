@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.core.streams import Streams
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 MIN_TRAIN = 2
 """Smallest number of training samples of each client: with fewer it could not train."""
@@ -40,7 +40,7 @@ class Copies:
         return groups
 
 
-def find_copies(x: np.ndarray, onto: Prepared | None = None) -> Copies:
+def find_copies(x: np.ndarray, onto: PreparedSet | None = None) -> Copies:
     """Find equal samples.
 
     Args:

@@ -15,7 +15,7 @@ from shoal.core.errors import DataError
 from shoal.core.records import record_from_json
 from shoal.data.intake.client_table import ROLES, TableRoles, known_tables
 from shoal.data.intake.folder_files import files_below
-from shoal.data.intake.images import Rejected, note_left_out
+from shoal.data.intake.images import RejectedFile, note_left_out
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import read_rows
 from shoal.data.intake.own_store import Arrivals, Batch, NothingNew
@@ -25,12 +25,12 @@ from shoal.data.intake.tables import SUFFIXES
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 NO_TABLE = "not a table (.csv, .csv.gz, .parquet) that lies directly in the folder"
 
 
-def takes_tables(onto: Prepared) -> bool:
+def takes_tables(onto: PreparedSet) -> bool:
     """Return whether a set was made of tables, by row or in windows."""
     return CODING in onto.manifest.extra or WINDOWS in onto.manifest.extra
 
@@ -46,7 +46,7 @@ def tables_in(folder: Path, intake: Intake) -> list[Path]:
     return tables
 
 
-def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
+def dropped_tables(folder: Path, onto: PreparedSet, test: float) -> Arrivals:
     """Read the tables of a folder that a set does not have; write nothing.
 
     Args:
@@ -79,7 +79,7 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
         except NothingNew:
             notes.know("files")
         except DataError as error:
-            rejected.append(Rejected(path.name, str(error).removeprefix(str(path)).lstrip(": ")))
+            rejected.append(RejectedFile(path.name, str(error).removeprefix(str(path)).lstrip(": ")))
         else:
             notes.add(own)
             notes.take("files")
@@ -97,7 +97,7 @@ def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:
             raise DataError(f"{path}: has {min(shared)}, which another new table has, too: leave one of them out")
 
 
-def _with_names(onto: Prepared, batch: Batch) -> Prepared:
+def _with_names(onto: PreparedSet, batch: Batch) -> PreparedSet:
     """Return a set whose manifest knows the names and tables of a batch, which the next table goes on from."""
     about = onto.manifest
     clients = list(dict.fromkeys([*about.extra["clients"], *batch.clients]))

@@ -19,7 +19,7 @@ GREY_IN_COLOUR = "grey: its pixels fill all three colours"
 
 
 @dataclass(frozen=True)
-class Rejected:
+class RejectedFile:
     """A file that was refused or converted, with the reason.
 
     Attributes:
@@ -61,7 +61,7 @@ def usual_size(names: Sequence[str], root: Path) -> tuple[int, int]:
 
 def read_images(
     names: Sequence[str], root: Path, wanted: tuple[int, int], *, resize: bool = False
-) -> tuple[list[Picture], list[Rejected]]:
+) -> tuple[list[Picture], list[RejectedFile]]:
     """Decode every file, one at a time, and collect all failures.
 
     An image is resized, or its pixels are dropped, before the next one is decoded, so that memory holds a single image
@@ -79,7 +79,7 @@ def read_images(
         try:
             pixels, changes = decode_with_changes(root / name)
         except Unusable as error:
-            rejected.append(Rejected(name, str(error), error.kind))
+            rejected.append(RejectedFile(name, str(error), error.kind))
             continue
         height, width = pixels.shape[:2]
         if (height, width) != wanted:
@@ -114,7 +114,7 @@ def planes(pixels: np.ndarray, channels: int) -> np.ndarray:
     return np.broadcast_to(pixels, (channels, *pixels.shape))
 
 
-def listing(rejected: Sequence[Rejected], max_lines: int = 100) -> str:
+def listing(rejected: Sequence[RejectedFile], max_lines: int = 100) -> str:
     """Return the rejected files, one a line: at most `max_lines`, then the number of the others."""
     lines = [f"  {each.path}: {each.reason}" for each in rejected[:max_lines]]
     if len(rejected) > max_lines:
@@ -122,7 +122,7 @@ def listing(rejected: Sequence[Rejected], max_lines: int = 100) -> str:
     return "\n".join(lines)
 
 
-def note_left_out(rejected: Sequence[Rejected], intake: Intake) -> None:
+def note_left_out(rejected: Sequence[RejectedFile], intake: Intake) -> None:
     """Note what was skipped."""
     for each in rejected:
         kind = each.kind or each.reason

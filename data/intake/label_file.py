@@ -11,10 +11,10 @@ from shoal.data.intake.client_table import label_names
 from shoal.data.intake.folder_files import one_spelling, spellings
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 
-def labels_by_file(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> dict[str, str]:
+def labels_by_file(path: Path, files: Sequence[str], onto: PreparedSet | None, intake: Intake) -> dict[str, str]:
     """Return the labels of a table by file, in its order; files may be missing, and others may be there.
 
     The table may spell a file with backslashes or in another Unicode form.
@@ -42,7 +42,7 @@ def labels_by_file(path: Path, files: Sequence[str], onto: Prepared | None, inta
     return dict(zip(names, labels.tolist(), strict=True))
 
 
-def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> list[str]:
+def read_labels(path: Path, files: Sequence[str], onto: PreparedSet | None, intake: Intake) -> list[str]:
     """Return the label of each file; see `labels_by_file`.
 
     Args:

@@ -20,16 +20,16 @@ from shoal.data.intake.own_vectors import holds_vectors, read_vectors
 from shoal.data.intake.own_windows import read_windows
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, own_sets, prepare, store_folder
-from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 
-Reader = Callable[[Path, Path, Prepared | None, AddOptions, Intake], Batch]
+Reader = Callable[[Path, Path, PreparedSet | None, AddOptions, Intake], Batch]
 """Takes a file or folder, the store, the set to append to, what the user says, and notes of the intake."""
 
 
-def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake | None = None) -> Prepared:
+def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake | None = None) -> PreparedSet:
     """Prepare a set of the user's own, or append to it; one process at a time works on a name.
 
     Args:
@@ -69,7 +69,7 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
         return store_batch(name, store, batch, options.test, options.seed, onto)
 
 
-def _with_labels(path: Path, onto: Prepared, options: AddOptions, intake: Intake) -> Prepared:
+def _with_labels(path: Path, onto: PreparedSet, options: AddOptions, intake: Intake) -> PreparedSet:
     """Return the set with labels that came later, of all its samples; new images are refused."""
     assert options.labels is not None
     if onto.manifest.kind == "image" and read_folder(path, onto, replace(options, labels=None), intake).batch:
@@ -80,7 +80,7 @@ def _with_labels(path: Path, onto: Prepared, options: AddOptions, intake: Intake
     return store_labels(onto, label, options.labels.name, intake)
 
 
-def _read_images(folder: Path, _store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
+def _read_images(folder: Path, _store: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
     batch = read_folder(folder, onto, options, intake).batch
     if batch is None:
         count = intake.known.get("files", 0)
@@ -88,14 +88,14 @@ def _read_images(folder: Path, _store: Path, onto: Prepared | None, options: Add
     return batch
 
 
-def _read_table(path: Path, _store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
+def _read_table(path: Path, _store: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the rows of a table, or its windows where the user asks for them or the set holds some."""
     if options.cuts_windows or (onto is not None and onto.manifest.kind == "series"):
         return read_windows(path, onto, options, intake)
     return read_rows(path, onto, options, intake)
 
 
-def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
+def check_name(name: str, store: Path, force: bool, append: bool) -> PreparedSet | None:
     """Return the set to append to, checked byte by byte against its manifest; None for a new set."""
     check_spelling(name)
     if is_built_in(name):

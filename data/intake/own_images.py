@@ -15,7 +15,7 @@ from shoal.data.intake.image_decoding import CONVERTED
 from shoal.data.intake.images import (
     GREY_IN_COLOUR,
     Picture,
-    Rejected,
+    RejectedFile,
     channels_of,
     listing,
     note_left_out,
@@ -29,7 +29,7 @@ from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Arrivals, Batch, known_files
 from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 WAITING = "of a new client with a single image: waits for more"
 NO_CLIENT = "in no client's folder"
@@ -40,7 +40,7 @@ MAX_NAMED = 10
 
 def read_folder(
     folder: Path,
-    onto: Prepared | None = None,
+    onto: PreparedSet | None = None,
     options: AddOptions | None = None,
     intake: Intake | None = None,
     *,
@@ -86,7 +86,7 @@ def read_folder(
         elif onto is not None and _is_same(picture, there, onto):
             notes.know("files")
         else:
-            rejected.append(Rejected(picture.path, CHANGED))
+            rejected.append(RejectedFile(picture.path, CHANGED))
     _refuse_by_choice(rejected, options, folder)
     if grows:
         taken = _without_waiting(taken, onto, notes)
@@ -97,13 +97,13 @@ def read_folder(
     return Arrivals(_batch(folder, taken, size, onto, options, notes), rejected, len(taken), notes)
 
 
-def _files(folder: Path, known: Container[str], written: float, notes: Intake) -> tuple[list[str], list[Rejected]]:
+def _files(folder: Path, known: Container[str], written: float, notes: Intake) -> tuple[list[str], list[RejectedFile]]:
     """Return the images to read, and those of no client; note those of the set that are as old as it was written."""
     names = []
     loose = []
     for name in find_images(folder, notes, known):
         if "/" not in name:
-            loose.append(Rejected(name, f"{NO_CLIENT}: move it into one", NO_CLIENT))
+            loose.append(RejectedFile(name, f"{NO_CLIENT}: move it into one", NO_CLIENT))
         elif one_spelling(name) in known and (folder / name).stat().st_mtime <= written:
             notes.know("files")
         else:
@@ -111,24 +111,26 @@ def _files(folder: Path, known: Container[str], written: float, notes: Intake) -
     return names, loose
 
 
-def _fault(picture: Picture, size: tuple[int, int], onto: Prepared | None, options: AddOptions) -> Rejected | None:
+def _fault(
+    picture: Picture, size: tuple[int, int], onto: PreparedSet | None, options: AddOptions
+) -> RejectedFile | None:
     """Return why a picture does not fit the set; None if it does."""
     if picture.size != size and options.on_odd != "resize":
         target = f"{size[0]}x{size[1]}"
         reason = f"odd-sized: {picture.size[0]}x{picture.size[1]} (height x width), expected {target}"
-        return Rejected(picture.path, reason, f"not {target} (height x width)", odd=True)
+        return RejectedFile(picture.path, reason, f"not {target} (height x width)", odd=True)
     if onto is not None and onto.manifest.shape[0] == 1 and picture.pixels.ndim == 3:
-        return Rejected(picture.path, "coloured, and the set is grey")
+        return RejectedFile(picture.path, "coloured, and the set is grey")
     return None
 
 
-def _is_same(picture: Picture, there: tuple[str, int], onto: Prepared) -> bool:
+def _is_same(picture: Picture, there: tuple[str, int], onto: PreparedSet) -> bool:
     part, index = there
     x = getattr(onto, f"{part}_x")
     return np.array_equal(planes(picture.pixels, onto.manifest.shape[0]), x[index])
 
 
-def _without_waiting(pictures: list[Picture], onto: Prepared | None, notes: Intake) -> list[Picture]:
+def _without_waiting(pictures: list[Picture], onto: PreparedSet | None, notes: Intake) -> list[Picture]:
     """Return the pictures without those of new clients that have too few to be trained on, which are noted."""
     known = set() if onto is None else set(onto.manifest.extra["clients"])
     count = Counter(map(_client, pictures))
@@ -139,7 +141,7 @@ def _without_waiting(pictures: list[Picture], onto: Prepared | None, notes: Inta
     return [picture for picture in pictures if _client(picture) not in waiting]
 
 
-def _refuse_by_choice(rejected: list[Rejected], options: AddOptions, folder: Path) -> None:
+def _refuse_by_choice(rejected: list[RejectedFile], options: AddOptions, folder: Path) -> None:
     """Refuse all images where the user wants no file to be skipped."""
     refused = {}
     if options.on_bad == "refuse":
@@ -152,7 +154,7 @@ def _refuse_by_choice(rejected: list[Rejected], options: AddOptions, folder: Pat
 
 
 def _refuse_bare(
-    folder: Path, clients: Sequence[str], filled: Container[str], rejected: Sequence[Rejected], notes: Intake
+    folder: Path, clients: Sequence[str], filled: Container[str], rejected: Sequence[RejectedFile], notes: Intake
 ) -> None:
     """Refuse clients without a usable image, and list what their folders hold."""
     bare = [client for client in clients if one_spelling(client) not in filled]
@@ -160,7 +162,7 @@ def _refuse_bare(
         return
     instead = [each for each in rejected if _top(each.path) in bare]
     for reason, names in notes.left_out.items():
-        instead += [Rejected(ascii(name)[1:-1], reason) for name in names if _top(name) in bare]
+        instead += [RejectedFile(ascii(name)[1:-1], reason) for name in names if _top(name) in bare]
     there = f"; what lies there:\n{listing(instead, 20)}" if instead else ""
     raise DataError(f"no usable image in the folders of these clients of {folder}: {', '.join(bare)}{there}")
 
@@ -169,7 +171,7 @@ def _batch(
     folder: Path,
     pictures: list[Picture],
     size: tuple[int, int],
-    onto: Prepared | None,
+    onto: PreparedSet | None,
     options: AddOptions,
     notes: Intake,
 ) -> Batch | None:
@@ -219,7 +221,7 @@ def _client(picture: Picture) -> str:
     return _top(picture.path)
 
 
-def _wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[int, int] | None:
+def _wanted_size(size: tuple[int, int] | None, onto: PreparedSet | None) -> tuple[int, int] | None:
     """Return the size of the set to append to, else the size that the user gives."""
     if onto is None:
         return size
@@ -231,7 +233,7 @@ def _wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[i
     return height, width
 
 
-def refuse(rejected: Mapping[str, Sequence[Rejected]], folder: Path, what: str = "image") -> None:
+def refuse(rejected: Mapping[str, Sequence[RejectedFile]], folder: Path, what: str = "image") -> None:
     """Raise one error about all rejected files, if there are any.
 
     Args:

@@ -26,13 +26,13 @@ from shoal.data.intake.table_coding import (
     with_fills,
 )
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 LEFT_OUT = "columns_left_out"
 """Entry of a manifest's `extra` with the columns that are not features of the set."""
 
 
-def read_rows(path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
+def read_rows(path: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the rows of a table as they would be stored; nothing is written.
 
     Args:
@@ -77,7 +77,7 @@ def read_rows(path: Path, onto: Prepared | None, options: AddOptions, intake: In
     )
 
 
-def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -> None:
+def refuse_known_rows(files: Sequence[str], path: Path, onto: PreparedSet | None) -> None:
     """Refuse rows whose name the set knows already.
 
     Args:
@@ -95,7 +95,9 @@ def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -
         )
 
 
-def _coding(table: pd.DataFrame, path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> TableCoding:
+def _coding(
+    table: pd.DataFrame, path: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake
+) -> TableCoding:
     """Return the coding of a new set, or that of the set to append to, after checking that it has its columns."""
     if onto is None:
         max_categories = options.max_categories
@@ -107,7 +109,9 @@ def _coding(table: pd.DataFrame, path: Path, onto: Prepared | None, options: Add
     return _coding_of_set(table, path, onto, options, intake)
 
 
-def _coding_of_set(table: pd.DataFrame, path: Path, onto: Prepared, options: AddOptions, intake: Intake) -> TableCoding:
+def _coding_of_set(
+    table: pd.DataFrame, path: Path, onto: PreparedSet, options: AddOptions, intake: Intake
+) -> TableCoding:
     """Return the coding of the set to append to, after checking that the table has its columns."""
     coding = coding_of(onto.manifest)
     if options.missing not in (None, coding.missing):

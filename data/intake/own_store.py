@@ -16,13 +16,13 @@ import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.data.intake.copies import Copies, draw_test_part, find_copies, note_copies
-from shoal.data.intake.images import Rejected
+from shoal.data.intake.images import RejectedFile
 from shoal.data.intake.names import in_order
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
-from shoal.data.sets.lazy_array import Joined, Selected
+from shoal.data.sets.lazy_array import ArrayRows, ConcatenatedArray
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
+from shoal.data.sets.prepared import Kind, Manifest, PreparedSet, open_prepared
 from shoal.data.sets.sample_files import sample_files
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -65,7 +65,7 @@ class Arrivals:
     """
 
     batch: Batch | None
-    left_out: Sequence[Rejected]
+    left_out: Sequence[RejectedFile]
     files: int
     intake: Intake
 
@@ -84,7 +84,9 @@ def check_spelling(name: str) -> None:
         raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
 
 
-def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, onto: Prepared | None = None) -> Prepared:
+def store_batch(
+    name: str, store: Path, batch: Batch, test: float, seed: int, onto: PreparedSet | None = None
+) -> PreparedSet:
     """Write a batch as a set of the user's own, or append it to one; copies of one image lie in one part.
 
     Args:
@@ -137,7 +139,7 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
     return open_prepared(own_folder(store, name))
 
 
-def store_labels(onto: Prepared, label: list[str], source: str, intake: Intake) -> Prepared:
+def store_labels(onto: PreparedSet, label: list[str], source: str, intake: Intake) -> PreparedSet:
     """Write a set of the user's own that has no labels again, with labels; its samples, numbers and parts stay.
 
     Args:
@@ -175,7 +177,7 @@ def _note_new_names(intake: Intake, about: Manifest, clients: Sequence[str], lab
 def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
     """Return the samples of a batch that are chosen, bool (n,)."""
     rows = np.flatnonzero(chosen)
-    return Part(Selected(batch.x, rows), None if y is None else y[rows], owner[rows], [batch.file[k] for k in rows])
+    return Part(ArrayRows(batch.x, rows), None if y is None else y[rows], owner[rows], [batch.file[k] for k in rows])
 
 
 def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
     return {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
 
 
-def _after(onto: Prepared, part: str, new: Part) -> Part:
+def _after(onto: PreparedSet, part: str, new: Part) -> Part:
     """Return a part of a set with new samples after its own."""
     x = getattr(onto, f"{part}_x")
     if x is None:
@@ -193,7 +195,7 @@ def _after(onto: Prepared, part: str, new: Part) -> Part:
     files = sample_files(onto)
     assert files is not None, "a set of the user's own has them"
     return Part(
-        Joined(x, new.x),
+        ConcatenatedArray(x, new.x),
         None if y is None or new.y is None else np.concatenate([np.asarray(y), new.y]),
         np.concatenate([onto.owners(part), new.owner]),
         [*files.loc[files["part"] == part, "file"], *new.files],
@@ -201,7 +203,7 @@ def _after(onto: Prepared, part: str, new: Part) -> Part:
 
 
 def _test_rows(
-    batch: Batch, owner: np.ndarray, clients: int, test: float, seed: int, onto: Prepared | None
+    batch: Batch, owner: np.ndarray, clients: int, test: float, seed: int, onto: PreparedSet | None
 ) -> np.ndarray:
     """Return which samples are held out, bool (n,); copies of one image lie on one side."""
     copies = Copies(np.arange(len(owner)), {})
@@ -218,7 +220,7 @@ def _test_rows(
     return in_test
 
 
-def _check_fit(batch: Batch, onto: Prepared | None, test: float) -> None:
+def _check_fit(batch: Batch, onto: PreparedSet | None, test: float) -> None:
     if not 0 <= test < 1:
         raise DataError(f"test is {test}, expected at least 0 and below 1")
     if onto is None:
@@ -238,7 +240,7 @@ def _by(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
+def known_files(onto: PreparedSet) -> dict[str, tuple[str, int]]:
     """Return the part and index of each file of a set of the user's own."""
     table = sample_files(onto)
     assert table is not None, "a set of the user's own has them"

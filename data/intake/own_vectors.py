@@ -21,7 +21,7 @@ from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows
 from shoal.data.intake.own_store import Batch
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 
 def holds_vectors(path: Path) -> bool:
@@ -32,7 +32,7 @@ def holds_vectors(path: Path) -> bool:
     return IMAGE_SUFFIXES.isdisjoint(file.suffix.lower() for file in files) and any(map(is_array_file, files))
 
 
-def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
+def read_vectors(path: Path, store: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
     """Return vectors as they would be stored; values stay in a file, memory-mapped.
 
     Args:
@@ -143,7 +143,7 @@ def _folder(folder: Path, vectors: str | None, options: AddOptions, notes: Intak
     return files
 
 
-def _labels(files: list[VectorFile], path: Path, onto: Prepared | None, notes: Intake) -> list[str] | None:
+def _labels(files: list[VectorFile], path: Path, onto: PreparedSet | None, notes: Intake) -> list[str] | None:
     columns = [file.labels for file in files if file.labels is not None]
     if not columns:
         return None

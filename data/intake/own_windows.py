@@ -34,10 +34,10 @@ from shoal.data.intake.windows import (
     window_rule,
 )
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 
-def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
+def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the windows of a table as they would be stored; nothing is written.
 
     Args:
@@ -187,7 +187,7 @@ def _values(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -
     return np.stack(parts, axis=1), missing
 
 
-def _kept(windows: Windows, label: np.ndarray | None, onto: Prepared | None, intake: Intake) -> np.ndarray:
+def _kept(windows: Windows, label: np.ndarray | None, onto: PreparedSet | None, intake: Intake) -> np.ndarray:
     """Return the numbers of the windows that are taken: those that the set lacks, with one label each."""
     known = {} if onto is None else known_files(onto)
     kept = []

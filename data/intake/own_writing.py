@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.data.sets.by_client import FOLDER, OWNER, client_file, file_sha256
-from shoal.data.sets.lazy_array import SampleArray, Selected, blocks
+from shoal.data.sets.lazy_array import ArrayRows, SampleArray, blocks
 from shoal.data.sets.prepared import Manifest, array_digest, check_arrays, new_set, write_manifest
 from shoal.data.sets.sample_files import FILES, files_table
 
@@ -63,7 +63,7 @@ def write_by_client(folder: Path, manifest: Manifest, parts: Mapping[str, Part])
 
 def _write_client(scratch: Path, client: int, parts: Mapping[str, Part]) -> dict[str, str]:
     """Write the folder of a client; return the sha256 of each file, by its path within the set."""
-    found = {}
+    digests = {}
     origins = {}
     place = scratch / FOLDER / f"{client:04d}"
     for name, part in parts.items():
@@ -75,12 +75,12 @@ def _write_client(scratch: Path, client: int, parts: Mapping[str, Part]) -> dict
         for array, values in ((f"{name}_x", part.x), (f"{name}_y", part.y)):
             if values is not None:
                 file = client_file(client, f"{array}.npy")
-                found[file] = _write_array(scratch / file, Selected(values, rows))
+                digests[file] = _write_array(scratch / file, ArrayRows(values, rows))
     if origins:
         table = files_table(origins)
         (place / FILES).write_bytes(table)
-        found[client_file(client, FILES)] = hashlib.sha256(table).hexdigest()
-    return found
+        digests[client_file(client, FILES)] = hashlib.sha256(table).hexdigest()
+    return digests
 
 
 def _write_array(path: Path, array: SampleArray) -> str:

@@ -19,7 +19,7 @@ from shoal.data.partition.schemes import (
     check_settings,
 )
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 GROUPS = "groups"
 """Entry of a manifest's `extra` with the planted group of each client, by the client's name."""
@@ -28,7 +28,7 @@ MIN_TRAIN_SAMPLES = 2
 
 
 def make_partition(
-    settings: PartitionSettings, prepared: Prepared, *, limit: int | None = None, seed: int = 0
+    settings: PartitionSettings, prepared: PreparedSet, *, limit: int | None = None, seed: int = 0
 ) -> Partition:
     """Give the training samples of a set to clients; the same arguments give the same partition.
 
@@ -85,7 +85,7 @@ class _Samples:
         labels: int64 (n,); None without labels.
     """
 
-    prepared: Prepared
+    prepared: PreparedSet
     indices: np.ndarray
     labels: np.ndarray | None
 

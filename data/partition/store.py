@@ -19,11 +19,11 @@ from shoal.data.partition.schemes import PartitionSettings
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition, load_partition, save_partition
 from shoal.data.sets.csv_file import write_csv
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 
 def partition_folder(
-    store: Path, prepared: Prepared, settings: PartitionSettings, limit: int | None, seed: int
+    store: Path, prepared: PreparedSet, settings: PartitionSettings, limit: int | None, seed: int
 ) -> Path:
     """Return the folder of a partition: its name ends in 8 hexadecimal digits of all that determines it."""
     key = json.dumps(
@@ -42,7 +42,7 @@ def partition_folder(
     return store / "partitions" / f"{name}-{settings.kind}-{digest}"
 
 
-def write_partition(partition: Partition, prepared: Prepared, folder: Path) -> None:
+def write_partition(partition: Partition, prepared: PreparedSet, folder: Path) -> None:
     """Write the table, its manifest and summary.csv to `folder`, which appears whole or not at all."""
     with new_version(folder) as scratch:
         save_partition(partition, scratch)
@@ -51,7 +51,7 @@ def write_partition(partition: Partition, prepared: Prepared, folder: Path) -> N
 
 def ensure_partition(
     store: Path,
-    prepared: Prepared,
+    prepared: PreparedSet,
     settings: PartitionSettings,
     *,
     limit: int | None = None,
@@ -82,7 +82,7 @@ def ensure_partition(
     return made
 
 
-def _stored(folder: Path, prepared: Prepared) -> Partition | None:
+def _stored(folder: Path, prepared: PreparedSet) -> Partition | None:
     try:
         stored = load_partition(folder)
     except PartitionError:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 
 
-def label_counts(partition: Partition, prepared: Prepared) -> np.ndarray:
+def label_counts(partition: Partition, prepared: PreparedSet) -> np.ndarray:
     """Count samples per label and client, training and validation together, int64 (labels, clients).
 
     Without labels there are zero rows.
@@ -23,7 +23,7 @@ def label_counts(partition: Partition, prepared: Prepared) -> np.ndarray:
     return counts
 
 
-def summary(partition: Partition, prepared: Prepared) -> pd.DataFrame:
+def summary(partition: Partition, prepared: PreparedSet) -> pd.DataFrame:
     """Return a table with one row a client.
 
     Columns: client, name (natural clients only), train, validation, label_0 ... (samples of each label, training and

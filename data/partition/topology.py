@@ -65,15 +65,15 @@ def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:
     Raises:
         DataError: an edge is wrong (it is named), or the graph is not connected.
     """
-    found = set()
+    distinct = set()
     for edge in edges:
         if len(edge) != 2:
             raise DataError(f"link {list(edge)}: expected two device numbers")
         i, j = sorted(int(end) for end in edge)
         if not 0 <= i < j < nodes:
             raise DataError(f"link {list(edge)}: expected two different devices from 0 to {nodes - 1}")
-        found.add((i, j))
-    ordered = tuple(sorted(found))
+        distinct.add((i, j))
+    ordered = tuple(sorted(distinct))
     if not connected(nodes, ordered):
         raise DataError(f"the graph of {len(ordered)} links does not connect all {nodes} devices")
     return ordered
@@ -81,8 +81,8 @@ def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:
 
 def neighbours(nodes: int, edges: Iterable[Sequence[int]]) -> list[list[int]]:
     """Return the neighbours of each node, ascending."""
-    found: list[set[int]] = [set() for _ in range(nodes)]
+    by_node: list[set[int]] = [set() for _ in range(nodes)]
     for i, j in edges:
-        found[i].add(j)
-        found[j].add(i)
-    return [sorted(near) for near in found]
+        by_node[i].add(j)
+        by_node[j].add(i)
+    return [sorted(near) for near in by_node]

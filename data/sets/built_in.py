@@ -31,7 +31,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSet:
     """The result of a set's function: parts in their prepared form (see data/sets/prepared.py), and their source."""
 
     parts: Parts
@@ -49,11 +49,11 @@ class DataSet:
     kind: Kind
     licence: str
     description: str
-    load: Callable[[Request], Loaded]
+    load: Callable[[Request], LoadedSet]
     options: Mapping[str, int] = field(default_factory=dict)
 
 
-def load_digits(request: Request) -> Loaded:
+def load_digits(request: Request) -> LoadedSet:
     """Load scikit-learn's digits (UCI, 1,797 images) with a fixed stratified split: 1,437 train and 360 test.
 
     Values v from 0 to 16 become round(v * 255 / 16).
@@ -68,7 +68,7 @@ def load_digits(request: Request) -> Loaded:
     split = train_test_split(np.arange(len(labels)), test_size=360, stratify=labels, random_state=seed)
     train, test = map(np.sort, split)
     parts = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
-    return Loaded(parts, "scikit-learn, load_digits", tuple(map(str, range(10))))
+    return LoadedSet(parts, "scikit-learn, load_digits", tuple(map(str, range(10))))
 
 
 def shrink(images: np.ndarray, factor: int) -> np.ndarray:
@@ -84,7 +84,9 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
     return np.asarray(np.round(blocks.mean((3, 5))), np.uint8)
 
 
-def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, class_names: tuple[str, ...]) -> Loaded:
+def load_idx(
+    request: Request, *, name: str, torchvision: str, layout: Layout, class_names: tuple[str, ...]
+) -> LoadedSet:
     """Load MNIST or Fashion-MNIST from their four idx files.
 
     Raises:
@@ -100,10 +102,10 @@ def load_idx(request: Request, *, name: str, torchvision: str, layout: Layout, c
         if request.options["shrink"] > 1:
             x = shrink(x, request.options["shrink"])
         parts[part] = (x, y.astype(np.int64))
-    return Loaded(parts, _source(layout), class_names)
+    return LoadedSet(parts, _source(layout), class_names)
 
 
-def load_cifar10(request: Request) -> Loaded:
+def load_cifar10(request: Request) -> LoadedSet:
     """Load CIFAR-10 from the binary version in the mirror, else with torchvision: the arrays are the same."""
     mirror = request.mirror
     if mirror is None or missing(mirror, files.CIFAR10):
@@ -111,10 +113,10 @@ def load_cifar10(request: Request) -> Loaded:
     raw = Raw(mirror, files.CIFAR10)
     batches = [readers.read_cifar_records(raw.read(path), path) for path in files.CIFAR10]
     x, y = map(np.concatenate, zip(*batches[:-1], strict=True))
-    return Loaded({"train": (x, y), "test": batches[-1]}, _source(files.CIFAR10), _CIFAR10_NAMES)
+    return LoadedSet({"train": (x, y), "test": batches[-1]}, _source(files.CIFAR10), _CIFAR10_NAMES)
 
 
-def load_with_torchvision(request: Request, name: str) -> Loaded:
+def load_with_torchvision(request: Request, name: str) -> LoadedSet:
     """Load CIFAR10 or CIFAR100 with torchvision, which checks the md5 of each file before it reads it.
 
     Raises:
@@ -134,10 +136,10 @@ def load_with_torchvision(request: Request, name: str) -> Loaded:
             parts[part] = (x, np.asarray(loaded.targets, dtype=np.int64))
     except DOWNLOAD_ERRORS as error:
         raise not_found(name, [str(root)], error, Path(kind.base_folder)) from error
-    return Loaded(parts, f"{kind.base_folder}, checksums verified", tuple(loaded.classes))
+    return LoadedSet(parts, f"{kind.base_folder}, checksums verified", tuple(loaded.classes))
 
 
-def load_ag_news(request: Request) -> Loaded:
+def load_ag_news(request: Request) -> LoadedSet:
     """Load AG News as token numbers; the vocabulary comes from the training part only."""
     layouts = (files.AG_NEWS, files.AG_NEWS_SUBSET)
     raw = find("ag-news", layouts, files.download_ag_news, request.mirror, request.raw)
@@ -153,16 +155,16 @@ def load_ag_news(request: Request) -> Loaded:
     if raw.layout == files.AG_NEWS_SUBSET:
         subset = f"{len(documents):,} of {files.AG_NEWS_ROWS:,} training rows"
     extra = {"vocabulary": list(vocabulary)}
-    return Loaded(parts, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
+    return LoadedSet(parts, _source(raw.layout), ("World", "Sports", "Business", "Sci/Tech"), subset, extra)
 
 
-def load_drawn(request: Request, *, draw: Callable[..., tuple[np.ndarray, np.ndarray]], source: str) -> Loaded:
+def load_drawn(request: Request, *, draw: Callable[..., tuple[np.ndarray, np.ndarray]], source: str) -> LoadedSet:
     """Draw the training part, and the test part if it has any points."""
     options = request.options
     counts = {"train": options["samples"], "test": options["test"]}
     about = {name: value for name, value in options.items() if name not in ("samples", "test")}
     parts = {part: draw(samples=count, part=part, **about) for part, count in counts.items() if count}
-    return Loaded(parts, source, tuple(f"cluster {k}" for k in range(options["clusters"])))
+    return LoadedSet(parts, source, tuple(f"cluster {k}" for k in range(options["clusters"])))
 
 
 def _source(layout: Layout) -> str:

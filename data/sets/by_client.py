@@ -131,11 +131,11 @@ class ClientArray(LazyArray):
         """Return samples by their numbers in the set; files of other clients than theirs stay closed."""
         owner = self.division.owner[rows]
         place = self.division.place[rows]
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        samples = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for client in np.unique(owner):
             mine = owner == client
-            found[mine] = np.asarray(self.part(int(client)))[place[mine]]
-        return found
+            samples[mine] = np.asarray(self.part(int(client)))[place[mine]]
+        return samples
 
 
 def file_sha256(path: Path) -> str:

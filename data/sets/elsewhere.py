@@ -25,7 +25,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, shown
 from shoal.data.sets.by_client import FOLDER, OWNER, file_sha256
-from shoal.data.sets.prepared import Manifest, Prepared, new_set, write_manifest
+from shoal.data.sets.prepared import Manifest, PreparedSet, new_set, write_manifest
 from shoal.data.sets.remedy import EMBEDDED, SITES
 
 COLUMNS = "features"
@@ -61,7 +61,7 @@ class SiteSet:
     counts: bool | None = None
 
 
-def site_set(prepared: Prepared) -> SiteSet:
+def site_set(prepared: PreparedSet) -> SiteSet:
     """Return what a site tells of its own set, which is stored by client."""
     about = prepared.manifest
     clients = len(about.extra["clients"])
@@ -161,7 +161,7 @@ def has_clients_of(manifest: Manifest, site: str) -> bool:
 
 
 def write_joined(
-    folder: Path, manifest: Manifest, sizes: Mapping[str, list[int]], own: tuple[str, Prepared] | None = None
+    folder: Path, manifest: Manifest, sizes: Mapping[str, list[int]], own: tuple[str, PreparedSet] | None = None
 ) -> Manifest:
     """Write a set that lies at sites; at a site with the files of its own clients.
 
@@ -189,7 +189,7 @@ def write_joined(
     return complete
 
 
-def link_clients(scratch: Path, manifest: Manifest, site: str, prepared: Prepared) -> dict[str, str]:
+def link_clients(scratch: Path, manifest: Manifest, site: str, prepared: PreparedSet) -> dict[str, str]:
     """Link a site's clients into a set that lies at sites; return the digest of each file by its path there."""
     numbers = clients_of_site(manifest, site)
     expected = manifest.extra[SITES][site]

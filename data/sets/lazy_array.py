@@ -49,9 +49,9 @@ class LazyArray(ABC):
         Of a tuple the first entry chooses rows, and the others index each of them.
         """
         if isinstance(key, tuple):
-            found = self[key[0]]
-            inner = key[1:] if found.ndim < self.ndim else (slice(None), *key[1:])
-            part: np.ndarray = found[inner]
+            rows_read = self[key[0]]
+            inner = key[1:] if rows_read.ndim < self.ndim else (slice(None), *key[1:])
+            part: np.ndarray = rows_read[inner]
             return part
         rows = np.arange(len(self))[key]
         if rows.ndim == 0:
@@ -82,7 +82,7 @@ SampleArray = np.ndarray | LazyArray
 """The samples or labels of a set."""
 
 
-class Selected(LazyArray):
+class ArrayRows(LazyArray):
     """Some rows of an array.
 
     Args:
@@ -100,7 +100,7 @@ class Selected(LazyArray):
         return np.asarray(self._array[self._rows[rows]])
 
 
-class Joined(LazyArray):
+class ConcatenatedArray(LazyArray):
     """Two arrays, one after the other.
 
     Args:
@@ -115,13 +115,13 @@ class Joined(LazyArray):
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return rows by their numbers in both arrays together."""
         n = len(self._first)
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        rows_read = np.empty((len(rows), *self.shape[1:]), self.dtype)
         early = rows < n
         if early.any():
-            found[early] = self._first[rows[early]]
+            rows_read[early] = self._first[rows[early]]
         if not early.all():
-            found[~early] = self._second[rows[~early] - n]
-        return found
+            rows_read[~early] = self._second[rows[~early] - n]
+        return rows_read
 
 
 def blocks(array: SampleArray) -> Iterator[np.ndarray]:

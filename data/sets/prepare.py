@@ -19,8 +19,8 @@ from pathlib import Path
 
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError
-from shoal.data.sets.built_in import SETS, DataSet, Loaded, Request
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.sets.built_in import SETS, DataSet, LoadedSet, Request
+from shoal.data.sets.prepared import Manifest, PreparedSet, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import OWN, remedy
 from shoal.data.sets.writing import writing
 
@@ -152,7 +152,7 @@ def prepare(
     mirror: Path | None = None,
     force: bool = False,
     options: Mapping[str, int] | None = None,
-) -> Prepared:
+) -> PreparedSet:
     """Prepare a data set in the store, or open it if it is prepared.
 
     Args:
@@ -204,7 +204,7 @@ def lost_set(name: str, store: Path) -> str | None:
     return None
 
 
-def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
+def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: LoadedSet) -> Manifest:
     """Return the manifest of a built-in set."""
     x, _ = loaded.parts["train"]
     return Manifest(
@@ -240,8 +240,8 @@ def kind_of(name: str) -> str | None:
     >>> kind_of("mnist-shrink2"), kind_of("gaussian"), kind_of("holiday-photos")
     ('image', 'vector', None)
     """
-    found = _built_in(name)
-    return found[0].kind if found else None
+    built_in = _built_in(name)
+    return built_in[0].kind if built_in else None
 
 
 def is_built_in(name: str) -> bool:

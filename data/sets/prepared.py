@@ -118,7 +118,7 @@ def _column_widths(coding: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSet:
     """An opened data set: its manifest and its arrays, memory-mapped read-only.
 
     The arrays of a set that is stored by client are `ClientArray`: a client's file is opened when one of its samples is
@@ -328,7 +328,7 @@ def _mapped(path: Path) -> np.ndarray:
     raise AssertionError
 
 
-def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = None) -> Prepared:
+def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = None) -> PreparedSet:
     """Open a prepared set, memory-mapped.
 
     Args:
@@ -351,7 +351,7 @@ def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = N
         raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
     train_x = arrays["train_x"]
     assert train_x is not None, "check_shapes refuses a set without"
-    opened = Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+    opened = PreparedSet(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
     if verify:
         check_bytes(opened)
     return opened
@@ -384,7 +384,7 @@ def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dic
     return arrays
 
 
-def check_bytes(prepared: Prepared) -> None:
+def check_bytes(prepared: PreparedSet) -> None:
     """Read every byte of a set and compare with its manifest.
 
     Raises:
@@ -395,10 +395,10 @@ def check_bytes(prepared: Prepared) -> None:
     if not is_by_client(manifest.files):
         arrays = {name: getattr(prepared, name) for name in ARRAYS}
         columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
-        found = array_digest({**arrays, **columns})
-        if found != manifest.digest:
+        digest = array_digest({**arrays, **columns})
+        if digest != manifest.digest:
             raise DataError(
-                f"the arrays in {folder} do not match its manifest (sha256 {found[:12]}, expected "
+                f"the arrays in {folder} do not match its manifest (sha256 {digest[:12]}, expected "
                 f"{manifest.digest[:12]}): {remedy(folder, manifest.extra)}"
             )
     for name in manifest.files:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, short_text
 from shoal.data.sets.by_client import client_file, is_by_client
-from shoal.data.sets.prepared import Prepared, check_file
+from shoal.data.sets.prepared import PreparedSet, check_file
 from shoal.data.sets.remedy import SITES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FILES = "files.parquet"
 COLUMNS = ("part", "index", "client", "file")
 
 
-def sample_files(prepared: Prepared) -> pd.DataFrame | None:
+def sample_files(prepared: PreparedSet) -> pd.DataFrame | None:
     """Return the origin of every sample of a set; None for sets without file names: built-in ones, and
     sets that lie at sites.
 
@@ -60,7 +60,7 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
     return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
 
 
-def _client_table(prepared: Prepared, file: str) -> pd.DataFrame:
+def _client_table(prepared: PreparedSet, file: str) -> pd.DataFrame:
     """Return the rows of one client: part, index and file."""
     import pandas as pd
     import pyarrow.parquet
@@ -74,7 +74,7 @@ def _client_table(prepared: Prepared, file: str) -> pd.DataFrame:
         raise DataError(f"{path} is not a table of file names ({short_text(error)}): {_remedy(prepared)}") from error
 
 
-def _remedy(prepared: Prepared) -> str:
+def _remedy(prepared: PreparedSet) -> str:
     return f"add the set {prepared.manifest.name!r} again, or pull it with `dvc pull`"
 
 

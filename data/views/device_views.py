@@ -135,12 +135,12 @@ def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
 
     An event of probability p is drawn from -p to 1 - p, and happens where the number is below 0.
     """
-    found = _geometry_rows(recipe)
+    draws = _geometry_rows(recipe)
     if recipe.jitter_p and any(recipe.jitter):
-        found += _jitter_rows(recipe, colour)
+        draws += _jitter_rows(recipe, colour)
     if recipe.grey and colour:
-        found.append(_event("grey", recipe.grey))
-    return found
+        draws.append(_event("grey", recipe.grey))
+    return draws
 
 
 def _geometry_rows(recipe: Recipe) -> list[tuple[str, float, float]]:
@@ -150,14 +150,14 @@ def _geometry_rows(recipe: Recipe) -> list[tuple[str, float, float]]:
     shear = recipe.shear
     if recipe.crop == (1.0, 1.0) and not (recipe.flip or turn or move or shear):
         return []
-    found = [("area", *recipe.crop), ("aspect", math.log(3 / 4), math.log(4 / 3))]
-    found += [("right", -1.0, 1.0), ("down", -1.0, 1.0)]
+    draws = [("area", *recipe.crop), ("aspect", math.log(3 / 4), math.log(4 / 3))]
+    draws += [("right", -1.0, 1.0), ("down", -1.0, 1.0)]
     if move:
-        found += [(name, -move, move) for name in ("wider", "higher", "moved right", "moved down")]
-    found += [_event("flip", recipe.flip), ("turn", -turn, turn)]
+        draws += [(name, -move, move) for name in ("wider", "higher", "moved right", "moved down")]
+    draws += [_event("flip", recipe.flip), ("turn", -turn, turn)]
     if shear:
-        found.append(("shear", -shear, shear))
-    return found
+        draws.append(("shear", -shear, shear))
+    return draws
 
 
 def _jitter_rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
@@ -165,11 +165,11 @@ def _jitter_rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]
     names = ["bright", "contrast"]
     if colour and any(recipe.jitter[2:]):
         names.append("saturation")
-    found = [_event("jittered", recipe.jitter_p)]
-    found += [(name, max(0.0, 1 - s), 1 + s) for name, s in zip(names, recipe.jitter, strict=False)]
+    draws = [_event("jittered", recipe.jitter_p)]
+    draws += [(name, max(0.0, 1 - s), 1 + s) for name, s in zip(names, recipe.jitter, strict=False)]
     if "saturation" in names and recipe.jitter[3]:
-        found.append(("hue", -recipe.jitter[3], recipe.jitter[3]))
-    return found
+        draws.append(("hue", -recipe.jitter[3], recipe.jitter[3]))
+    return draws
 
 
 def _event(name: str, p: float) -> tuple[str, float, float]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from shoal.data.partition.table import Partition
 from shoal.data.sets.by_client import ClientArray
 from shoal.data.sets.lazy_array import LazyArray, SampleArray
-from shoal.data.sets.prepared import DataSpec, Prepared
+from shoal.data.sets.prepared import DataSpec, PreparedSet
 
 MIN_SHARED_BYTES = 1 << 27
 """Size from which the processes of a machine share an array."""
@@ -55,11 +55,11 @@ class ClientTensors:
         if len(clients) == 1:
             return self.rows_of_client(int(clients[0]))[place]
         dtype = torch.from_numpy(np.empty(0, self._array.dtype)).dtype
-        found = torch.empty((len(rows), *self.shape[1:]), dtype=dtype, device=self.device)
+        samples = torch.empty((len(rows), *self.shape[1:]), dtype=dtype, device=self.device)
         for client in clients:
             mine = torch.from_numpy(np.flatnonzero(owner == client)).to(self.device)
-            found[mine] = self.rows_of_client(int(client))[place[mine]]
-        return found
+            samples[mine] = self.rows_of_client(int(client))[place[mine]]
+        return samples
 
 
 DeviceArray = Tensor | ClientTensors
@@ -75,7 +75,7 @@ class DeviceData:
         train_y, test_y: int64 (n,), or None without labels.
     """
 
-    def __init__(self, prepared: Prepared, device: torch.device | str = "cpu") -> None:
+    def __init__(self, prepared: PreparedSet, device: torch.device | str = "cpu") -> None:
         self.spec: DataSpec = prepared.spec
         self.device = torch.device(device)
         self.train_x = self._tensor(prepared.train_x)

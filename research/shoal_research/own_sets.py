@@ -14,7 +14,7 @@ from PIL import Image
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import add
 from shoal.data.sets.prepare import own_sets
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.engine.settings import places
 
 
@@ -23,7 +23,9 @@ def missing(names: Iterable[str]) -> set[str]:
     return set(names) - {manifest.name for manifest in own_sets(places.store())}
 
 
-def add_images(name: str, images: np.ndarray, labels: Sequence[str], sites: Sequence[str], **options: Any) -> Prepared:
+def add_images(
+    name: str, images: np.ndarray, labels: Sequence[str], sites: Sequence[str], **options: Any
+) -> PreparedSet:
     """Add images from PNG files, one sub-folder a site, and a table of labels.
 
     Args:
@@ -43,7 +45,7 @@ def add_images(name: str, images: np.ndarray, labels: Sequence[str], sites: Sequ
         return add(Path(folder) / "images", name, places.store(), AddOptions(labels=table, **options))
 
 
-def add_table(name: str, rows: pd.DataFrame, **options: Any) -> Prepared:
+def add_table(name: str, rows: pd.DataFrame, **options: Any) -> PreparedSet:
     """Add a table from a CSV file; options as of `AddOptions`."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.csv"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.settings import places
-from shoal.engine.settings.machine import Resolved
+from shoal.engine.settings.machine import RunHardware
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal_research.benchmarks import gpu_day
@@ -124,7 +124,7 @@ def test_a_study_goes_on_after_a_stop(day: Day, capsys: pytest.CaptureFixture[st
     assert len(runs) == 2
     for each in runs:
         assert each.status().state == FINISHED
-        assert each.lineage().resolved == Resolved("cuda", "bf16")
+        assert each.lineage().resolved == RunHardware("cuda", "bf16")
         clients = each.table("clients")
         assert sorted(zip(clients["round"], clients["client"], strict=True)) == [
             (round, client) for round in (1, 2, 3) for client in range(5)

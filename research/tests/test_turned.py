@@ -9,23 +9,23 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.sets.prepare import own_folder, prepare, prepared_folder
-from shoal.data.sets.prepared import Manifest, Prepared, write_prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet, write_prepared
 from shoal.engine.settings import places
 from shoal_research.definition import load_study
 from shoal_research.uifca.turned import NAME, add_missing, quarter_turns
 
 
 @pytest.fixture
-def digits(home: Path) -> Prepared:
+def digits(home: Path) -> PreparedSet:
     return prepare("digits", places.store())
 
 
-def added(name: str) -> Prepared:
+def added(name: str) -> PreparedSet:
     add_missing([name])
     return prepare(name, places.store())
 
 
-def test_each_image_is_turned_by_the_angle_that_is_its_label(digits: Prepared) -> None:
+def test_each_image_is_turned_by_the_angle_that_is_its_label(digits: PreparedSet) -> None:
     turned = added("turned-digits")
     for before, after, turn in zip(digits.train_x, turned.train_x, np.asarray(turned.train_y), strict=True):
         np.testing.assert_array_equal(np.rot90(before[0], turn), after[0])
@@ -33,7 +33,7 @@ def test_each_image_is_turned_by_the_angle_that_is_its_label(digits: Prepared) -
     assert turned.manifest.class_names == ("0 degrees", "90 degrees", "180 degrees", "270 degrees")
 
 
-def test_one_class_is_there_in_every_angle(digits: Prepared) -> None:
+def test_one_class_is_there_in_every_angle(digits: PreparedSet) -> None:
     upright = np.asarray(digits.train_x)[np.asarray(digits.train_y) == 3]
     turned = added("turned-digits-only3")
     assert np.bincount(turned.train_y).tolist() == [len(upright)] * 4
@@ -41,7 +41,7 @@ def test_one_class_is_there_in_every_angle(digits: Prepared) -> None:
         np.testing.assert_array_equal(image[0], np.rot90(upright[place % len(upright), 0], turn))
 
 
-def test_features_are_standardised_kept_and_the_same_when_made_again(digits: Prepared) -> None:
+def test_features_are_standardised_kept_and_the_same_when_made_again(digits: PreparedSet) -> None:
     name = "rotnet-digits-images300-epochs1"
     first = added(name)
     assert first.spec.kind == "vector"

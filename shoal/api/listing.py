@@ -33,9 +33,9 @@ def runs(
     """
     if isinstance(state, str):
         state = (state,)
-    found = listed_runs(places.runs(), method=method, data=data, states=state, last=last)
+    chosen = listed_runs(places.runs(), method=method, data=data, states=state, last=last)
     columns = [field.name for field in fields(ListedRun)]
-    return pd.DataFrame([asdict(run) for run in found], columns=columns).set_index("name")
+    return pd.DataFrame([asdict(run) for run in chosen], columns=columns).set_index("name")
 
 
 def compare(*names: str | Path | Run) -> pd.DataFrame:
@@ -50,9 +50,9 @@ def compare(*names: str | Path | Run) -> pd.DataFrame:
     if len(names) < 2:
         raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
     named = [str(each.path if isinstance(each, Run) else each) for each in names]
-    found = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
-    check_different(found)
-    return side_by_side(found)
+    chosen = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
+    check_different(chosen)
+    return side_by_side(chosen)
 
 
 def side_by_side(runs: Sequence[RunFolder]) -> pd.DataFrame:

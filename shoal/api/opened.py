@@ -152,9 +152,9 @@ class Run:
         if isinstance(source, np.ndarray):
             check_embedding(embedding)
             return Predictor(self._folder, embedding).assign_array(source)
-        found = predict(self._folder, Path(source), on_odd, embedding)
-        found.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in found.skipped]
-        return found.table
+        predicted = predict(self._folder, Path(source), on_odd, embedding)
+        predicted.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in predicted.skipped]
+        return predicted.table
 
     def score(self, labels: str | Path) -> LabelScores:
         """Return scores of the clusters by labels that came later: a CSV with the columns file and label.

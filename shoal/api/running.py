@@ -109,11 +109,11 @@ def nested(source: Mapping[str, Any]) -> dict[str, Any]:
     >>> nested({"method": "fedcc", "data.name": "digits", "data": {"limit": 100}})
     {'method': {'name': 'fedcc'}, 'data': {'name': 'digits', 'limit': 100}}
     """
-    found: dict[str, Any] = {}
+    settings_so_far: dict[str, Any] = {}
     for path, value in source.items():
         if not isinstance(path, str):
             raise SettingsError(f"{path!r} names no setting: expected a word such as rounds, or a path as data.name")
         for step in reversed(path.split(".")):
             value = {step: dict(value) if isinstance(value, Mapping) else value}
-        found = merge(found, expand_names(value))
-    return found
+        settings_so_far = merge(settings_so_far, expand_names(value))
+    return settings_so_far

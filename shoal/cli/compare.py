@@ -41,20 +41,20 @@ def compare(
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
-    found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
-    check_different(found)
+    runs = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
+    check_different(runs)
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison
 
-        err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
+        err.print(f"page: {write_comparison(runs, page)}", highlight=False, soft_wrap=True)
     if as_json:
-        named = [(run.settings().method.name, run.settings().data.name, run) for run in found]
+        named = [(run.settings().method.name, run.settings().data.name, run) for run in runs]
         print(json.dumps([{"method": m, "data": d, **run_result(run).to_json()} for m, d, run in named]))
         return
     metrics = [metric.name for metric in shown_in("comparison")]
-    table = side_by_side(found).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])
+    table = side_by_side(runs).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])
     rows = [(name_of(name), *values) for name, values in table.T.iterrows()]
     out.print(table_of(("run", *table.index), rows))
-    reason = why_not_comparable(found)
+    reason = why_not_comparable(runs)
     if reason is not None:
         say(reason)

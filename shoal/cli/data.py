@@ -16,7 +16,7 @@ from shoal.core.errors import DataError, ShoalError
 from shoal.data.intake.options import AddOptions
 
 if TYPE_CHECKING:
-    from shoal.lifecycle.dvc_tracking import Stored
+    from shoal.lifecycle.dvc_tracking import StoredSet
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -136,7 +136,7 @@ def embed(
     say(f"next: {shoal_command()} run --set data.name={done.prepared.manifest.name}{clusters}")
 
 
-def show_tracking(done: Stored) -> None:
+def show_tracking(done: StoredSet) -> None:
     """Print what DVC made of a set; end with status 1 where it did not take it."""
     if done.warning:
         say(f"warning: {done.warning}")

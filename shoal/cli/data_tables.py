@@ -19,7 +19,7 @@ from shoal.data.sets.built_in import SETS
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, left_out_before, names_file
 from shoal.data.sets.prepare import damaged_sets, is_built_in, prepared_sets, resolve
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, is_stale
 
@@ -49,7 +49,7 @@ def print_sets() -> None:
         say(f"damaged: {name}: {wrong}")
 
 
-def print_manifest(prepared: Prepared) -> None:
+def print_manifest(prepared: PreparedSet) -> None:
     """Print what a set holds, its clients, and the user's files that were left out."""
     manifest = prepared.manifest
     extra = manifest.extra
@@ -105,7 +105,7 @@ def print_intake(console: Console, intake: Intake, names: Path | None = None) ->
         console.print(f"all names: {names}", soft_wrap=True, highlight=False, markup=False)
 
 
-def print_partition(partition: Partition, prepared: Prepared) -> None:
+def print_partition(partition: Partition, prepared: PreparedSet) -> None:
     """Print how many samples of each label each client holds."""
     frame = summary(partition, prepared)
     labels = [column for column in frame.columns if str(column).startswith("label_")]

@@ -115,7 +115,7 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
 
     A run that is there with the same settings is taken, and completed where it was cut short.
     """
-    found = []
+    runs = []
     with open_sweep(next(iter(plan.values()))) as sweep:
         for (clients, way), settings in plan.items():
             method = settings.method.name
@@ -123,11 +123,11 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
             run = find_like(settings) or new_run(settings)
             with progress(err, label) as observe:
                 sweep.complete(run, label, [observe])
-            found.append(DemoRun(clients, way, method, run_result(run)))
-    floor = next(each for each in found if each.way == "floor")
+            runs.append(DemoRun(clients, way, method, run_result(run)))
+    floor = next(each for each in runs if each.way == "floor")
     # Both partitions pool the same data: they share the floor.
-    found.append(DemoRun("unlike", "floor", floor.method, floor.result))
-    return sorted(found, key=lambda each: (list(CLIENT_WORDS).index(each.clients), WAYS.index(each.way)))
+    runs.append(DemoRun("unlike", "floor", floor.method, floor.result))
+    return sorted(runs, key=lambda each: (list(CLIENT_WORDS).index(each.clients), WAYS.index(each.way)))
 
 
 @app.command(epilog="Example: shoal demo")
@@ -146,11 +146,11 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
     Returns:
         The page.
     """
-    found = run_planned(planned(seed, changes), err)
+    runs = run_planned(planned(seed, changes), err)
     page = places.home() / "results" / "demo" / "demo.html"
-    write_comparison([RunFolder(Path(run)) for run in dict.fromkeys(each.result.run for each in found)], page)
-    out.print(demo_table(found))
-    for line in closing(found, page):
+    write_comparison([RunFolder(Path(run)) for run in dict.fromkeys(each.result.run for each in runs)], page)
+    out.print(demo_table(runs))
+    for line in closing(runs, page):
         say(line)
     return page
 

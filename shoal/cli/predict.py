@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.served.predict import Predicted
+    from shoal.review.served.predict import PredictedClusters
 
 
 app = typer.Typer(add_completion=False)
@@ -51,18 +51,18 @@ def predict(
 
     check_names(out_file, sheet, embedding)
     run = RunFolder.find(name, places.runs(), unfinished=False)
-    found = served.predict(run, source, on_odd, embedding)
+    predicted = served.predict(run, source, on_odd, embedding)
     if sheet is not None:
-        served.check_images(found)
+        served.check_images(predicted)
     if out_file is not None:
-        served.write_table(found.table, out_file)
+        served.write_table(predicted.table, out_file)
     if sheet is not None:
-        served.predicted_sheet(found, source, sheet)
-    show_left_out(found)
+        served.predicted_sheet(predicted, source, sheet)
+    show_left_out(predicted)
     if as_json:
-        print(json.dumps(to_json(run, found)))
+        print(json.dumps(to_json(run, predicted)))
     else:
-        show_clusters(found.table, out_file, sheet)
+        show_clusters(predicted.table, out_file, sheet)
 
 
 def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> None:
@@ -76,7 +76,7 @@ def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> No
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
 
 
-def show_left_out(found: Predicted) -> None:
+def show_left_out(found: PredictedClusters) -> None:
     """Print which images were skipped, and which files, rows and columns were adapted or left out, to stderr."""
     from shoal.cli.data_tables import print_intake
     from shoal.data.intake.images import listing
@@ -89,7 +89,7 @@ def show_left_out(found: Predicted) -> None:
         print_intake(err, found.intake)
 
 
-def to_json(run: RunFolder, found: Predicted) -> dict[str, object]:
+def to_json(run: RunFolder, found: PredictedClusters) -> dict[str, object]:
     """Return what was predicted and what was left out, as JSON."""
     from shoal.review.served import predict as served
 

@@ -37,11 +37,11 @@ def runs(
     for state in states or ():
         if state not in STATES:
             raise ShoalError(f"no run is in state {state!r}: expected one of {', '.join(STATES)}")
-    found = list_runs(method=method, data=data, state=states or (), last=last).reset_index()
+    table = list_runs(method=method, data=data, state=states or (), last=last).reset_index()
     if as_json:
-        print(found.to_json(orient="records"))
-    elif len(found):
-        show_runs(found)
+        print(table.to_json(orient="records"))
+    elif len(table):
+        show_runs(table)
     else:
         filtered = method is not None or data is not None or states
         say(f"no {'such ' if filtered else ''}run in {places.runs()}")

@@ -32,15 +32,15 @@ def score(
     from shoal.review.results.label_scores import label_scores
     from shoal.review.results.number_names import name_of
 
-    found = label_scores(RunFolder.find(name, places.runs(), unfinished=False), labels)
-    chance = {"acc": found.beside.chance_acc, "ari": found.beside.chance_ari}
-    rows = [(name_of(key), value, chance.get(key)) for key, value in found.scores.items()]
+    scores = label_scores(RunFolder.find(name, places.runs(), unfinished=False), labels)
+    chance = {"acc": scores.beside.chance_acc, "ari": scores.beside.chance_ari}
+    rows = [(name_of(key), value, chance.get(key)) for key, value in scores.scores.items()]
     out.print(
         table_of(
-            ("score", "clusters", "in random order"), rows, f"{found.beside.samples:,} of {found.samples:,} samples"
+            ("score", "clusters", "in random order"), rows, f"{scores.beside.samples:,} of {scores.samples:,} samples"
         )
     )
-    largest = found.table.sum().sort_values(ascending=False).index[:MAX_LABELS]
-    out.print(frame_table(found.table[largest].reset_index()))
-    verdict = found.verdict
+    largest = scores.table.sum().sort_values(ascending=False).index[:MAX_LABELS]
+    out.print(frame_table(scores.table[largest].reset_index()))
+    verdict = scores.verdict
     say(f"verdict by these labels: {verdict.word}. {verdict.reason}")

@@ -29,11 +29,11 @@ def search(
     from shoal.sweeps.search.definition import load_search
     from shoal.sweeps.search.page import BEST
 
-    found = find_settings(load_search(path), trials, err)
-    best_first = found.trials.loc[list(found.ranking)].drop(columns=["runs", "why"])
+    search_result = find_settings(load_search(path), trials, err)
+    best_first = search_result.trials.loc[list(search_result.ranking)].drop(columns=["runs", "why"])
     out.print(frame_table(best_first.head(MAX_TRIALS), f"{len(best_first)} trials"))
-    for sentence in found.caveats:
+    for sentence in search_result.caveats:
         say(sentence)
-    say(f"best: trial {found.ranking[0]}, {found.judged_by} {found.score:.4f}")
-    say(f"repeat it: {shoal_command()} run {found.page.with_name(BEST)}")
-    say(f"page: {found.page}")
+    say(f"best: trial {search_result.ranking[0]}, {search_result.judged_by} {search_result.score:.4f}")
+    say(f"repeat it: {shoal_command()} run {search_result.page.with_name(BEST)}")
+    say(f"page: {search_result.page}")

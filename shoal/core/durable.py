@@ -139,12 +139,12 @@ def leftovers(folder: Path) -> list[Path]:
     Only a process that holds the lock of the folder may use or remove them.
     """
     pattern = re.compile(rf"\.{re.escape(folder.name)}\.(?P<pid>\d+)(\.\d+)?\.tmp")
-    found = [before(folder)] if before(folder).is_dir() else []
+    left = [before(folder)] if before(folder).is_dir() else []
     for path in sorted(folder.parent.iterdir()) if folder.parent.is_dir() else ():
         match = pattern.fullmatch(path.name)
         if match and path.is_dir() and not _alive(int(match["pid"])):
-            found.append(path)
-    return found
+            left.append(path)
+    return left
 
 
 def _alive(pid: int) -> bool:

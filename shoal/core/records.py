@@ -66,8 +66,8 @@ def record_from_json(kind: type[Record], json_value: Any) -> Record:
     ...
     shoal.core.records.BadRecord: entry x is text, expected a number
     """
-    found: Record = _record(kind, json_value, "")
-    return found
+    record: Record = _record(kind, json_value, "")
+    return record
 
 
 def _json_value(value: Any) -> Any:

@@ -11,12 +11,12 @@ from shoal.data.intake.own_store import NothingNew
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import own_folder
 from shoal.engine.settings import places
-from shoal.lifecycle.dvc_tracking import Stored, try_to_track
+from shoal.lifecycle.dvc_tracking import StoredSet, try_to_track
 
 PATHS = ("labels", "clients")
 
 
-def add_own(path: Path, name: str, **options: Any) -> Stored:
+def add_own(path: Path, name: str, **options: Any) -> StoredSet:
     """Add a folder with one sub-folder of images per client, a table with a client column, or vectors in arrays.
 
     Args:
@@ -37,4 +37,4 @@ def add_own(path: Path, name: str, **options: Any) -> Stored:
         _, warning = try_to_track(own_folder(places.store(), name))
         raise NothingNew("; ".join(part for part in (str(nothing), warning) if part)) from None
     pointer, warning = try_to_track(prepared.folder)
-    return Stored(prepared, "", pointer, warning, intake)
+    return StoredSet(prepared, "", pointer, warning, intake)

@@ -22,7 +22,7 @@ from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
 from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
-from shoal.data.intake.images import Rejected
+from shoal.data.intake.images import RejectedFile
 from shoal.data.intake.tables import SUFFIXES
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
@@ -35,7 +35,7 @@ from shoal.lifecycle.taking_in import update_from_dvc
 from shoal.review.mlflow_log.parent import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
-from shoal.review.served.predict import Predicted, Predictor, no_samples, predict, predicted_sheet, write_table
+from shoal.review.served.predict import PredictedClusters, Predictor, no_samples, predict, predicted_sheet, write_table
 from shoal.review.served.promotion import champion_with_version
 
 TABLE = "clusters.csv"
@@ -128,13 +128,17 @@ def assign_new(settings: AssignSettings) -> Assignment:
         new = new_files(watch, candidates(watch, unreadable, images=images), known_files(folder), unreadable)
         done = Assignment(f"nothing new in {watch}", 0, "")
         if new:
-            found = predict_files(run, watch, sorted(new), settings.on_odd if images else None)
-            reasons = {rejected.path: rejected.reason for rejected in found.skipped}
+            predicted = predict_files(run, watch, sorted(new), settings.on_odd if images else None)
+            reasons = {rejected.path: rejected.reason for rejected in predicted.skipped}
             files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
             place = write_batch(
-                folder, watch, found, Batch(settings.model, version, run.name, files), sheet=settings.sheet and images
+                folder,
+                watch,
+                predicted,
+                Batch(settings.model, version, run.name, files),
+                sheet=settings.sheet and images,
             )
-            count = len(found.table)
+            count = len(predicted.table)
             message = f"{counted(count, 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model}"
             message += f" version {version}: {place / TABLE}"
             done = Assignment(message, count, str(place), tuple(f"{name}: {why}" for name, why in reasons.items()))
@@ -229,7 +233,7 @@ def new_files(
     return new
 
 
-def write_batch(folder: Path, watch: Path, found: Predicted, batch: Batch, *, sheet: bool) -> Path:
+def write_batch(folder: Path, watch: Path, found: PredictedClusters, batch: Batch, *, sheet: bool) -> Path:
     """Write a batch whole and return its folder, or leave none."""
     numbers = [int(path.name) for path in batches(folder)]
     place = folder / f"{max(numbers, default=0) + 1:04d}"
@@ -244,7 +248,7 @@ def write_batch(folder: Path, watch: Path, found: Predicted, batch: Batch, *, sh
     return place
 
 
-def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str | None) -> Predicted:
+def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str | None) -> PredictedClusters:
     """Return the clusters of new files, images unless `on_odd` is None; those that cannot be used are listed."""
     if on_odd is not None:
         return predict(run, watch, on_odd, only=set(names))
@@ -254,8 +258,8 @@ def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str
         try:
             tables.append(predict(run, watch / name).table.assign(file=name))
         except DataError as error:
-            skipped.append(Rejected(name, str(error)))
-    return Predicted(pd.concat(tables or [no_samples()], ignore_index=True), skipped)
+            skipped.append(RejectedFile(name, str(error)))
+    return PredictedClusters(pd.concat(tables or [no_samples()], ignore_index=True), skipped)
 
 
 def log_batch(model: str, place: Path) -> bool:

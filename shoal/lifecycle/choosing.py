@@ -21,7 +21,7 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepare import is_built_in, resolve, store_folder
-from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here, resolve_device
@@ -60,20 +60,20 @@ LESS_OFFSETS = "; offsets of sites were taken off before"
 
 def known_number(settings: Settings) -> Choice | None:
     """Return the choice that was made for these settings before, or None where today's rule would choose another."""
-    found = known_choice(Choice, settings)
-    if found is None:
+    chosen = known_choice(Choice, settings)
+    if chosen is None:
         return None
-    clusters, rule = choose_number(found.curve)
-    return found if found.clusters == clusters and found.rule.startswith(rule) else None
+    clusters, rule = choose_number(chosen.curve)
+    return chosen if chosen.clusters == clusters and chosen.rule.startswith(rule) else None
 
 
 Found = tuple[ClusterNumber, int, str]
 """The number of clusters, how many samples were clustered, and how, as the end of a sentence."""
-Find = Callable[[Settings, Settings, Prepared, Partition], Found]
+Find = Callable[[Settings, Settings, PreparedSet, Partition], Found]
 """Finds the number of clusters: see `find_here`."""
 
 
-def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: Partition) -> Found:
+def find_here(settings: Settings, sought: Settings, prepared: PreparedSet, table: Partition) -> Found:
     """Return the number of clusters of samples that are here.
 
     Args:
@@ -86,14 +86,14 @@ def find_here(settings: Settings, sought: Settings, prepared: Prepared, table: P
     search = Search(settings.choose.min_clusters, settings.choose.max_clusters)
     with one_thread(), step_bar("number of clusters") as watch:
         sample_space, samples, collect, less = features_to_cluster(sought, prepared, table, search)
-        found = find_cluster_number(samples, search, settings.seed, watch, collect)
-        unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
+        chosen = find_cluster_number(samples, search, settings.seed, watch, collect)
+        unclear = collect is None or (sought is settings and chosen.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
-            check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
-    return found, len(samples.x), less
+            check_groups(sample_space, chosen.clusters, prepared.spec.column_widths, settings.seed)
+    return chosen, len(samples.x), less
 
 
-def choose_clusters(settings: Settings, prepared: Prepared, table: Partition, find: Find = find_here) -> Choice:
+def choose_clusters(settings: Settings, prepared: PreparedSet, table: Partition, find: Find = find_here) -> Choice:
     """Return the number of clusters for settings that leave it open, and how it was chosen.
 
     Args:
@@ -106,18 +106,18 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition, fi
         return earlier
     choose = settings.choose
     sought = settings_of_space(settings, prepared)
-    found, samples, less = find(settings, sought, prepared, table)
+    chosen, samples, less = find(settings, sought, prepared, table)
     encoded = prepared.manifest.kind == "image" and sought.model.encoder != PIXELS
     choice = Choice(
-        clusters=found.clusters,
-        rule=found.rule + less,
+        clusters=chosen.clusters,
+        rule=chosen.rule + less,
         min_clusters=choose.min_clusters,
         max_clusters=choose.max_clusters,
         repeats=Search.repeats,
         seed=settings.seed,
         features=str(sought.model.encoder) if encoded else "samples",
         samples=samples,
-        curve=found.tried,
+        curve=chosen.tried,
         data_digest=prepared.manifest.digest,
         partition_digest=table.digest,
         settings_sha256=settings.digest(),
@@ -154,7 +154,7 @@ def check_groups(samples: ClientSamples, clusters: int, widths: tuple[int, ...],
         )
 
 
-def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
+def settings_of_space(settings: Settings, prepared: PreparedSet) -> Settings:
     """Return the settings in whose space the number is sought: those of `fedkmeans`, unless the method has features.
 
     The space of images is the frozen encoder's, or that of pixels where it is not installed.
@@ -170,7 +170,7 @@ def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
 
 
 def features_to_cluster(
-    settings: Settings, prepared: Prepared, table: Partition, search: Search
+    settings: Settings, prepared: PreparedSet, table: Partition, search: Search
 ) -> tuple[ClientSamples, ClientSamples, CollectHalf | None, str]:
     """Return features in the method's space, what is clustered of them, and how clusters are sought in a half of it.
 
@@ -263,14 +263,14 @@ def known_choice(kind: type[Kind], settings: Settings) -> Kind | None:
     """Return the choice that was made for these settings before; None where there is none for this data set."""
     name = settings.data.name
     try:
-        found = record_from_json(kind, read_sealed(choice_file(kind, settings)))
+        chosen = record_from_json(kind, read_sealed(choice_file(kind, settings)))
         if is_built_in(name):
             name = resolve(name, settings.data.options)[2]
         digest = read_manifest(store_folder(places.store(), name)).digest
     except (StoreError, BadRecord, DataError):
         return None  # it is chosen, perhaps again
-    same = (found.data_digest, found.settings_sha256) == (digest, settings.digest())
-    return found if same else None
+    same = (chosen.data_digest, chosen.settings_sha256) == (digest, settings.digest())
+    return chosen if same else None
 
 
 def write_choice(settings: Settings, choice: Kind) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.elsewhere import MEASURED
-from shoal.data.sets.prepared import Manifest, Prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet
 from shoal.data.sets.remedy import EMBEDDED, SITES
 from shoal.data.views.view import DeviceData
 from shoal.engine.settings.hardware import device_here, resolve_device
@@ -54,13 +54,13 @@ def known_method(settings: Settings) -> MethodChoice | None:
 
     It is, where other encoders are installed now, or the rules have changed since.
     """
-    found = known_choice(MethodChoice, settings)
-    if found is None or found.facts.installed != is_installed(ENCODER):
+    choice = known_choice(MethodChoice, settings)
+    if choice is None or choice.facts.installed != is_installed(ENCODER):
         return None
-    return found if (found.reason, found.settings) == decided(found.facts) else None
+    return choice if (choice.reason, choice.settings) == decided(choice.facts) else None
 
 
-def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> MethodChoice:
+def choose_method(settings: Settings, prepared: PreparedSet, table: Partition) -> MethodChoice:
     """Return the method for settings that leave it open, and how it was chosen.
 
     Args:
@@ -102,7 +102,7 @@ def decided(facts: Facts) -> tuple[str, dict[str, Any]]:
     return sentence(rule, facts), chosen
 
 
-def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
+def facts_of(settings: Settings, prepared: PreparedSet, table: Partition) -> Facts:
     """Return what the rules want to know of a data set; on images two spaces are compared, which encodes some."""
     spec = prepared.spec
     encoder = settings.model.encoder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shoal.core.errors import ShoalError
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.engine.settings.private_home import make_cache, user_umask
 from shoal.engine.store.user_name import name_user
 
@@ -23,7 +23,7 @@ class DvcError(ShoalError):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSet:
     """A set of the user's own that was added, or that an encoder made of images.
 
     Attributes:
@@ -34,7 +34,7 @@ class Stored:
         intake: what was taken, adapted and left out.
     """
 
-    prepared: Prepared
+    prepared: PreparedSet
     message: str = ""
     pointer: Path | None = None
     warning: str = ""

@@ -18,13 +18,13 @@ from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
-from shoal.data.sets.prepared import Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_tracking import Stored, try_to_track
+from shoal.lifecycle.dvc_tracking import StoredSet, try_to_track
 from shoal.lifecycle.progress import step_bar
 from shoal.models.encoder_sources import slug
 from shoal.models.frozen import BATCH, encode_images, encoder_version, frozen_encoder, layer_widths_of
@@ -34,7 +34,7 @@ Watch = Callable[[int, int], None]
 """A function that is called with the images done and the images in all."""
 
 
-def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> Stored:
+def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> StoredSet:
     """Make a set of vectors of a set of images; samples keep their order, clients, labels, files and part.
 
     Args:
@@ -67,7 +67,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
             before = None
         elif before.digest == origin.digest and not force:
             prepared = open_prepared(store_folder(store, target))
-            return Stored(prepared, f"{target!r} is up to date: nothing to embed", *try_to_track(prepared.folder))
+            return StoredSet(prepared, f"{target!r} is up to date: nothing to embed", *try_to_track(prepared.folder))
         versions = [] if before is None else earlier_versions(store_folder(store, target), images, before)
         with step_bar(f"images of {images.manifest.name}") as watch:
             vectors = embed_parts(images, origin, watch)
@@ -75,10 +75,10 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
     message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
     if before is not None and before.digest != origin.digest:
         message += f"; {origin.images!r} had changed since it was embedded"
-    return Stored(prepared, message, *try_to_track(prepared.folder))
+    return StoredSet(prepared, message, *try_to_track(prepared.folder))
 
 
-def earlier_versions(folder: Path, images: Prepared, before: EmbeddedFrom) -> list[dict[str, Any]]:
+def earlier_versions(folder: Path, images: PreparedSet, before: EmbeddedFrom) -> list[dict[str, Any]]:
     """Return the versions of a set of vectors up to the present one, if its images were only appended to since.
 
     Args:
@@ -92,7 +92,7 @@ def earlier_versions(folder: Path, images: Prepared, before: EmbeddedFrom) -> li
     return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
 
 
-def embed_parts(images: Prepared, origin: EmbeddedFrom, watch: Watch) -> dict[str, np.ndarray]:
+def embed_parts(images: PreparedSet, origin: EmbeddedFrom, watch: Watch) -> dict[str, np.ndarray]:
     """Return the vectors float32 (samples, width) of each part, embedded client by client.
 
     Args:
@@ -115,7 +115,7 @@ def embed_parts(images: Prepared, origin: EmbeddedFrom, watch: Watch) -> dict[st
     return vectors
 
 
-def groups_of(images: Prepared) -> Iterator[tuple[str, np.ndarray]]:
+def groups_of(images: PreparedSet) -> Iterator[tuple[str, np.ndarray]]:
     """Yield part and rows of the images of each client, embedded without those of others; without clients of a part."""
     owners = {"train": np.zeros(images.manifest.train, int), "test": np.zeros(images.manifest.test, int)}
     if is_by_client(images.manifest.files):
@@ -128,12 +128,12 @@ def groups_of(images: Prepared) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _write(
-    images: Prepared,
+    images: PreparedSet,
     folder: Path,
     origin: EmbeddedFrom,
     vectors: dict[str, np.ndarray],
     versions: list[dict[str, Any]],
-) -> Prepared:
+) -> PreparedSet:
     """Write the set of vectors: as an added set where the images have clients, else as a built-in one."""
     about = images.manifest
     width = vectors["train"].shape[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.data.sets.prepared import open_prepared
-from shoal.engine.messages.wire import Call, Failed
+from shoal.engine.messages.wire import Call, Failure
 from shoal.engine.rounds.site_evaluation import SiteEvaluation
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, resolve
@@ -157,7 +157,7 @@ def compare_at_sites(
     states = sites.states(RoundPaths(challenger.path, round).server, round, load_index(challenger, round))
     answers = sites.ask_all([Compare(*state, path, site=site) for site, state in states])
     path.unlink()
-    if isinstance(answers, Failed):
+    if isinstance(answers, Failure):
         raise JudgingError(f"run {challenger.name} cannot be compared with the champion: {answers.error}")
     told = [answer.sums for answer in answers if answer.sums]
     if not told:

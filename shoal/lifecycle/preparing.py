@@ -15,7 +15,7 @@ from shoal.data.sets.prepare import (
     prepare,
     store_folder,
 )
-from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
 from shoal.engine.sites.gathering import gather_set
@@ -33,7 +33,7 @@ GATHER_MINUTES = 5
 """In which a site must describe its set, or say whether it would take part."""
 
 
-def prepare_data(settings: Settings) -> Prepared:
+def prepare_data(settings: Settings) -> PreparedSet:
     """Return the run's data set; prepare it where that was not done before.
 
     Raises:
@@ -121,7 +121,7 @@ def kind_of_data(settings: Settings) -> str | None:
     return read_manifest(folder).kind
 
 
-def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
+def prepare_partition(settings: Settings, prepared: PreparedSet) -> tuple[Path, Partition]:
     """Return the folder of the run's partition, and the partition; make it where that was not done before."""
     check_validation(settings)
     settings = with_scheme(settings)

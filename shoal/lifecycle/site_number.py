@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
@@ -53,7 +53,7 @@ def settings_of_search(settings: Settings, sought: Settings) -> Settings:
 def find_at_sites(
     settings: Settings,
     sought: Settings,
-    prepared: Prepared,
+    prepared: PreparedSet,
     table: Partition,
     *,
     begin: Callable[[Settings, str], RunFolder],

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_machine, resolve_slots
@@ -115,7 +115,7 @@ def kept_run(settings: Settings, data_digest: str) -> RunFolder:
     return new_run(settings, runs=places.baselines())
 
 
-def stored(partition: Path, prepared: Prepared) -> tuple[Path, Partition]:
+def stored(partition: Path, prepared: PreparedSet) -> tuple[Path, Partition]:
     """Return the folder of a stored partition of a data set, and the partition.
 
     Raises:
@@ -130,7 +130,9 @@ def stored(partition: Path, prepared: Prepared) -> tuple[Path, Partition]:
     return partition.resolve(), table
 
 
-def with_open_method(settings: Settings, prepared: Prepared, table: Partition) -> tuple[Settings, MethodChoice | None]:
+def with_open_method(
+    settings: Settings, prepared: PreparedSet, table: Partition
+) -> tuple[Settings, MethodChoice | None]:
     """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was.
 
     Raises:
@@ -185,7 +187,7 @@ def record_small_clients(run: RunFolder, settings: Settings, table: Partition) -
         run.event("samples_left_out", level=WARNING, message=message)
 
 
-def record_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None:
+def record_scale(run: RunFolder, settings: Settings, prepared: PreparedSet) -> None:
     """Write to the run's events whether columns are standardised, where the settings leave it to the data."""
     if prepared.spec.kind == "image" or getattr(settings.method, "standardise", True) is not None:
         return
@@ -221,9 +223,9 @@ def runs_like(settings: Settings, origin: str | None = None) -> Iterator[RunFold
 
 def find_like(settings: Settings) -> RunFolder | None:
     """Return the newest run with these settings: a finished one first, else one that can be resumed."""
-    found: RunFolder | None = None
+    newest: RunFolder | None = None
     for run in runs_like(settings):
         if run.is_finished():
             return run
-        found = found or run
-    return found
+        newest = newest or run
+    return newest

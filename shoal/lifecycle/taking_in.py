@@ -17,14 +17,14 @@ import numpy as np
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.streams import Streams
 from shoal.data.intake.dropped_tables import dropped_tables, takes_tables
-from shoal.data.intake.images import Rejected, listing
+from shoal.data.intake.images import RejectedFile, listing
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import check_name
 from shoal.data.intake.own_images import read_folder, refuse
 from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
 from shoal.data.sets.intake_notes import left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
-from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
@@ -143,7 +143,7 @@ def take_in_at_site(name: str, folder: str) -> None:
     print(said, file=sys.stderr, flush=True)
 
 
-def present_set(name: str) -> Prepared | None:
+def present_set(name: str) -> PreparedSet | None:
     """Return a set of the user's own, checked byte by byte against its manifest; None where there is none yet."""
     store = places.store()
     exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
@@ -175,7 +175,7 @@ def _take_in_embedded(watched: _Watched, origin: EmbeddedFrom) -> TakenIn:
     return _taken_in(made.prepared, new, message, taken.left_out)
 
 
-def _take_in_tables(watched: _Watched, onto: Prepared) -> TakenIn:
+def _take_in_tables(watched: _Watched, onto: PreparedSet) -> TakenIn:
     """Append the rows, or the windows, of new tables in the watched folder to the set.
 
     Raises:
@@ -198,7 +198,7 @@ def _take_in_tables(watched: _Watched, onto: Prepared) -> TakenIn:
     return _append(watched, onto, arrivals, what, name)
 
 
-def _take_in_images(watched: _Watched, onto: Prepared | None, name: str) -> TakenIn:
+def _take_in_images(watched: _Watched, onto: PreparedSet | None, name: str) -> TakenIn:
     """Append what is new in the watched folder to a set of images; `onto` is None where there is no set yet."""
     night = watched.night
     labels = None if night.labels is None else places.home() / Path(night.labels).expanduser()
@@ -206,7 +206,7 @@ def _take_in_images(watched: _Watched, onto: Prepared | None, name: str) -> Take
     return _append(watched, onto, read_folder(watched.folder, onto, options, grows=True), "images", name)
 
 
-def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: str, name: str) -> TakenIn:
+def _append(watched: _Watched, onto: PreparedSet | None, arrivals: Arrivals, what: str, name: str) -> TakenIn:
     """Append what is new to a set, unless too much of it cannot be used or is strange.
 
     Args:
@@ -244,7 +244,7 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     return _taken_in(onto, new, message, tuple(f"{each.path}: {each.reason}" for each in fresh))
 
 
-def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:
+def not_seen_before(left_out: Sequence[RejectedFile], folder: Path, onto: PreparedSet | None) -> list[RejectedFile]:
     """Return the files that earlier additions to a set have not left out, and those that were written since."""
     if onto is None:
         return list(left_out)
@@ -258,7 +258,7 @@ def _written(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
 
 
-def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path) -> None:
+def refuse_too_many(left_out: Sequence[RejectedFile], usable: int, share: float, folder: Path) -> None:
     """Refuse an addition of which too large a share would be left out; a single file is never too much.
 
     Args:
@@ -278,7 +278,7 @@ def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, fol
         )
 
 
-def _taken_in(prepared: Prepared, new: int, message: str, left_out: tuple[str, ...] = ()) -> TakenIn:
+def _taken_in(prepared: PreparedSet, new: int, message: str, left_out: tuple[str, ...] = ()) -> TakenIn:
     return TakenIn(str(prepared.folder), prepared.manifest.digest, new, message, left_out)
 
 
@@ -296,7 +296,7 @@ def _check(settings: Settings) -> None:
         raise NightError("data.limit draws some of the samples, and others when more come: leave it out")
 
 
-def refuse_strange(batch: Batch, onto: Prepared, max_share: float, folder: Path, what: str = "images") -> None:
+def refuse_strange(batch: Batch, onto: PreparedSet, max_share: float, folder: Path, what: str = "images") -> None:
     """Refuse new samples if too many of them are unlike all samples of a set; a single one is never too many.
 
     Args:
@@ -315,7 +315,7 @@ def refuse_strange(batch: Batch, onto: Prepared, max_share: float, folder: Path,
         rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, MAX_COMPARED, False))
     strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
     if strange.sum() > 1 and strange.mean() > max_share:
-        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
+        named = [RejectedFile(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
         raise DataError(
             f"{int(strange.sum())} of {len(batch.x)} new {what} in {folder} are unlike every {what[:-1]} that "
             f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"

@@ -65,7 +65,7 @@ BUILT_IN: dict[str, type[Method]] = {
 GROUP = "shoal.methods"
 
 
-class Added(NamedTuple):
+class Plugins(NamedTuple):
     """What other packages add.
 
     Attributes:
@@ -79,9 +79,9 @@ class Added(NamedTuple):
     broken: dict[str, str]
 
 
-def added_methods(entries: Iterable[EntryPoint]) -> Added:
+def added_methods(entries: Iterable[EntryPoint]) -> Plugins:
     """Return the methods that entry points name; one that cannot be imported leaves the others as they are."""
-    added = Added({}, {}, {})
+    added = Plugins({}, {}, {})
     for entry in entries:
         try:
             method = entry.load()

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.review.served.predict import Predicted, check_images
+from shoal.review.served.predict import PredictedClusters, check_images
 from tests.planted_images import kind_of, write_clients, write_new
 
 
@@ -71,10 +71,10 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
 
 
 def test_a_sheet_is_of_images_alone() -> None:
-    windows = Predicted(pd.DataFrame({"window": ["m1@0"], "cluster": [0]}), [])
+    windows = PredictedClusters(pd.DataFrame({"window": ["m1@0"], "cluster": [0]}), [])
     with pytest.raises(DataError, match="these samples are windows of time series: leave it out"):
         check_images(windows)
-    rows = Predicted(pd.DataFrame({"row": [0], "cluster": [0]}), [])
+    rows = PredictedClusters(pd.DataFrame({"row": [0], "cluster": [0]}), [])
     with pytest.raises(DataError, match="these samples are rows of a table: leave it out"):
         check_images(rows)
-    check_images(Predicted(pd.DataFrame({"file": ["a.png"], "cluster": [0]}), []))
+    check_images(PredictedClusters(pd.DataFrame({"file": ["a.png"], "cluster": [0]}), []))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
@@ -187,7 +187,7 @@ def test_what_an_encoder_made_is_clustered_as_it_is(home: Path) -> None:
     settings = with_scheme(unnamed())
     prepared = prepare_data(settings)
     _, table = prepare_partition(settings, prepared)
-    wide = Prepared(prepared.folder, prepared.manifest, np.asarray(prepared.train_x) * SCALES, None, None, None)
+    wide = PreparedSet(prepared.folder, prepared.manifest, np.asarray(prepared.train_x) * SCALES, None, None, None)
     assert rule_for(facts_of(settings, wide, table)).settings["method"]["standardise"]
     embedded = replace(wide, manifest=replace(wide.manifest, extra={**wide.manifest.extra, EMBEDDED: {}}))
     facts = facts_of(settings, embedded, table)
@@ -219,7 +219,7 @@ def test_windows_out_of_phase_are_clustered_by_their_spectra(home: Path, in_phas
     angle = 2 * np.pi * (np.arange(count) % 3 + 2)[:, None] * (np.arange(32) + begin[:, None]) / 32
     windows = (np.sin(angle) + rng.normal(0, 0.3, angle.shape)).astype(np.float32)[:, None]
     manifest = replace(prepared.manifest, kind="series", shape=(1, 32))
-    facts = facts_of(settings, Prepared(prepared.folder, manifest, windows, None, None, None), table)
+    facts = facts_of(settings, PreparedSet(prepared.folder, manifest, windows, None, None, None), table)
     assert (facts.spectrum is None) == in_phase, "spectra are looked at where values have no groups"
     assert rule_for(facts).settings["method"].get("representation") == (None if in_phase else "spectrum")
 
@@ -242,6 +242,6 @@ def test_clients_of_other_stains_are_taken_in_even_light(home: Path, stained: bo
         client[table.sample[table.rows(number)]] = number if stained else 0
     images = 255 * (1 - ink[:, None] * stain[client][:, :, None, None])
     manifest = replace(prepared.manifest, shape=(3, 24, 24))
-    facts = facts_of(settings, Prepared(prepared.folder, manifest, images.astype(np.uint8), None, None, None), table)
+    facts = facts_of(settings, PreparedSet(prepared.folder, manifest, images.astype(np.uint8), None, None, None), table)
     assert (facts.light_by_client is not None) == stained
     assert facts.other_light == stained

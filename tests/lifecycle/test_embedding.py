@@ -15,7 +15,7 @@ import shoal
 from shoal.cli.data import app as data_app
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.sets.prepare import own_sets, prepare
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger
@@ -43,7 +43,7 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def images(home: Path) -> Prepared:
+def images(home: Path) -> PreparedSet:
     """Own images of three clients and kinds, with labels and a test part; and an encoder."""
     write_scripted(home / "encoders" / "parts.pt", kind=Patches)
     write_clients(home / "pictures")
@@ -58,7 +58,7 @@ def encoded(images: np.ndarray) -> np.ndarray:
     return result
 
 
-def test_the_vectors_are_those_of_the_same_samples(images: Prepared) -> None:
+def test_the_vectors_are_those_of_the_same_samples(images: PreparedSet) -> None:
     made = embed("mine", ENCODER).prepared
     assert made.manifest.name == "mine-file-parts"
     assert made.test_x is not None
@@ -75,7 +75,7 @@ def test_the_vectors_are_those_of_the_same_samples(images: Prepared) -> None:
     assert files.equals(sample_files(made))
 
 
-def test_labels_keep_their_numbers_where_these_are_not_in_order(home: Path, images: Prepared) -> None:
+def test_labels_keep_their_numbers_where_these_are_not_in_order(home: Path, images: PreparedSet) -> None:
     """Appended kinds have later numbers, whatever their names are."""
     write_clients(home / "more", ("south",), each=2)
     rows = [f"{path.relative_to(home / 'more').as_posix()},aa" for path in (home / "more").rglob("*.png")]
@@ -97,7 +97,7 @@ def test_a_built_in_set_is_dealt_as_before(home: Path) -> None:
     np.testing.assert_allclose(made.train_x[:50], encoded(digits.train_x[:50]), rtol=1e-5)
 
 
-def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: Prepared) -> None:
+def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: PreparedSet) -> None:
     first = embed("mine", ENCODER, "made")
     assert "nothing to embed" in embed("mine", ENCODER, "made").message
     write_clients(home / "pictures", ("south",))
@@ -120,7 +120,7 @@ def labels_of_new(home: Path) -> Path:
     return home / "new.csv"
 
 
-def test_other_images_are_not_shown_in_place_of_those_that_were_embedded(home: Path, images: Prepared) -> None:
+def test_other_images_are_not_shown_in_place_of_those_that_were_embedded(home: Path, images: PreparedSet) -> None:
     made = embed("mine", ENCODER, "made").prepared
     write_clients(home / "pictures", each=9)
     add_set(home / "pictures", "mine", places.store(), force=True)
@@ -128,7 +128,7 @@ def test_other_images_are_not_shown_in_place_of_those_that_were_embedded(home: P
     assert "has changed since it was embedded: run `shoal data embed mine" in str(why_no_images(made))
 
 
-def test_wrong_requests_are_refused(home: Path, images: Prepared) -> None:
+def test_wrong_requests_are_refused(home: Path, images: PreparedSet) -> None:
     embed("mine", ENCODER, "made")
     with pytest.raises(DataError, match="holds vectors, and an encoder takes images"):
         embed("made", ENCODER)
@@ -141,7 +141,7 @@ def test_wrong_requests_are_refused(home: Path, images: Prepared) -> None:
 
 
 @pytest.fixture
-def run(images: Prepared, small: Make) -> RunFolder:
+def run(images: PreparedSet, small: Make) -> RunFolder:
     """A finished run on the vectors."""
     embed("mine", ENCODER, "made")
     settings = small(
@@ -156,7 +156,7 @@ def run(images: Prepared, small: Make) -> RunFolder:
     return run
 
 
-def test_vectors_have_the_privacy_ledger_of_their_images(home: Path, images: Prepared) -> None:
+def test_vectors_have_the_privacy_ledger_of_their_images(home: Path, images: PreparedSet) -> None:
     embed("mine", ENCODER, "made")
     made = SetLedger.from_settings(DataSection(name="made"))
     assert made.name == "mine"
@@ -186,7 +186,7 @@ def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> 
 
 
 @pytest.mark.long
-def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: Prepared, small: Make) -> None:
+def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: PreparedSet, small: Make) -> None:
     """Each group of layers counts equally, whether a run encodes images itself or gets vectors."""
     encoder = "efficientnet-lite0-layers"
     made = embed("mine", encoder, "vectors").prepared
@@ -209,7 +209,7 @@ def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: Prepa
         torch.testing.assert_close(found[1][key], tensor, rtol=1e-3, atol=1e-3)
 
 
-def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images: Prepared, small: Make) -> None:
+def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images: PreparedSet, small: Make) -> None:
     settings = small(
         data={"name": "mine", "limit": None},
         method={"name": "fedkmeans"},
@@ -228,7 +228,7 @@ def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images:
     assert run.is_finished()
 
 
-def test_nothing_is_made_where_the_encoder_is_missing(home: Path, images: Prepared) -> None:
+def test_nothing_is_made_where_the_encoder_is_missing(home: Path, images: PreparedSet) -> None:
     with pytest.raises(EncoderError, match="is not installed"):
         shoal.embed("mine", "file:other.pt")
     shown = CliRunner().invoke(data_app, ["embed", "mine", "--encoder", ENCODER])

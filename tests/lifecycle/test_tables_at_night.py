@@ -13,7 +13,7 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.sets.prepare import store_folder
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import is_stale
@@ -43,7 +43,7 @@ def rows(count: int, seed: int, sites: tuple[str, ...] = SITES) -> pd.DataFrame:
     )
 
 
-def samples(prepared: Prepared) -> list[tuple[str, str, str, list[float]]]:
+def samples(prepared: PreparedSet) -> list[tuple[str, str, str, list[float]]]:
     """Return part, client, file and values of each sample, in order."""
     files = sample_files(prepared)
     assert files is not None
@@ -68,7 +68,7 @@ class Place:
             model={"clusters": 2, "encoder": None},
         )
 
-    def set(self) -> Prepared:
+    def set(self) -> PreparedSet:
         return open_prepared(store_folder(places.store(), "mine"), verify=True)
 
     def night(self, **changes: Any) -> TakenIn:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shoal.core.durable import private_folder
 from shoal.core.records import record_to_json
-from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, Failure, Request, Train, TrainAnswer
 from shoal.engine.store.codec import write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.round_paths import RoundPaths, memory_file, update_file
@@ -42,14 +42,14 @@ class InstantWorkers:
         with self._lock:
             if self._first is None and (failed := self._train_one(request)):
                 return failed
-        return Trained({client: self._answer(request, client) for group in request.groups for client in group})
+        return TrainAnswer({client: self._answer(request, client) for group in request.groups for client in group})
 
-    def _train_one(self, request: Train) -> Failed | None:
+    def _train_one(self, request: Train) -> Failure | None:
         one = request.clients[0]
         answer = self._worker.handle(replace(request, clients=(one,), groups=((one.client,),)))
-        done = answer.clients[one.client] if isinstance(answer, Trained) else answer
+        done = answer.clients[one.client] if isinstance(answer, TrainAnswer) else answer
         if not isinstance(done, FinishedWork):
-            return done if isinstance(done, Failed) else Failed(f"an answer of another kind: {type(done).__name__}")
+            return done if isinstance(done, Failure) else Failure(f"an answer of another kind: {type(done).__name__}")
         kept = request.run / "first"
         kept.mkdir(exist_ok=True)
         for name in done.names:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams, stream_seed
 from shoal.data.sets.prepare import own_folder, prepare
-from shoal.data.sets.prepared import Manifest, Prepared, write_prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet, write_prepared
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.one_thread import one_thread
@@ -84,7 +84,7 @@ def write_set(name: str) -> None:
     write_prepared(own_folder(places.store(), name), manifest, arrays)
 
 
-def images_of(source: Prepared, part: str, only: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def images_of(source: PreparedSet, part: str, only: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the images of a part of a set upright, the same turned, and the angles of these as labels.
 
     Each image is turned to one angle at random; with `only` those of this class to every angle.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal_research.own_sets import add_images, add_table, missing
 from shoal_research.unseen.sets import SEED, SETS, samples_of, set_name
 
@@ -21,7 +21,7 @@ def add_missing(names: Sequence[str]) -> None:
             add_set(key)
 
 
-def add_set(key: str, seed: int = SEED, samples: int | None = None) -> Prepared:
+def add_set(key: str, seed: int = SEED, samples: int | None = None) -> PreparedSet:
     """Add a set to the store; arguments as of `samples_of`."""
     drawn, site = samples_of(key, seed, samples)
     labels = [drawn.classes[label] for label in drawn.label]

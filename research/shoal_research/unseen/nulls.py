@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams, stream_seed
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.data.views.augment import normalise
 from shoal.methods.contract.context import ModelSettings
 from shoal.methods.scores.clustering import accuracy
@@ -50,7 +50,7 @@ def nulls_of(folder: Path, clusters: int) -> dict[str, float]:
     return nulls(open_prepared(folder), clusters)
 
 
-def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
+def nulls(prepared: PreparedSet, clusters: int) -> dict[str, float]:
     """Return the ACC of each null baseline by name, and the mean over repeats of those by K-means.
 
     `best_null` is the highest one, with single draws of K-means, and `best_null_mean` the highest mean.
@@ -74,7 +74,7 @@ def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
     return draws | means | best
 
 
-def feature_spaces(prepared: Prepared) -> dict[str, np.ndarray]:
+def feature_spaces(prepared: PreparedSet) -> dict[str, np.ndarray]:
     """Return what K-means clusters, float64 (n, d), by the name of the baseline."""
     samples = np.asarray(prepared.train_x)
     raw = samples.reshape(len(samples), -1).astype(np.float64)

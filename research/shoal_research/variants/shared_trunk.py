@@ -83,7 +83,7 @@ class SharedUIFCASettings:
     min_points: int = setting(2, "smallest number of points whose mean a centre of k-FED is; see method kfed", ge=1)
 
 
-class Assigned(NamedTuple):
+class AssignAnswer(NamedTuple):
     """The clusters of a client's points, int64 (n,), their summed posteriors (K,), and the number of changes."""
 
     cluster: Tensor
@@ -200,7 +200,7 @@ class SharedUIFCA(Method):
         tensors = {"total": total.float().cpu(), "squares": squares.float().cpu()}
         return Update(Message(tensors, facts), memory=memory)
 
-    def assign(self, network: LatentMixture, message: Message, client: Client, state: State) -> Assigned:
+    def assign(self, network: LatentMixture, message: Message, client: Client, state: State) -> AssignAnswer:
         """Assign each point once a cluster round, and sum the posteriors of the client's points."""
         before = client.memory.get("assignment")
         if before is None:
@@ -211,7 +211,7 @@ class SharedUIFCA(Method):
         soft = self.posteriors(network, message.tensors[OFFSETS], client, before, views)
         after = soft.argmax(1) if before is None or due else before.to(soft.device)
         changed = len(after) if before is None else int((after != before.to(after.device)).sum())
-        return Assigned(after, soft.sum(0), changed)
+        return AssignAnswer(after, soft.sum(0), changed)
 
     def posteriors(
         self, network: LatentMixture, offsets: Tensor, client: Client, cluster: Tensor | None, views: int
@@ -255,7 +255,7 @@ class SharedUIFCA(Method):
             x = augment(x, view_recipe(self.context, RECIPES["moved"]), generator)
         return (x * 255 + torch.rand(x.shape, generator=generator, device=x.device)).clamp(max=MAX_PIXEL)
 
-    def learn(self, network: LatentMixture, client: Client, assigned: Assigned, state: State) -> Update:
+    def learn(self, network: LatentMixture, client: Client, assigned: AssignAnswer, state: State) -> Update:
         """Take minibatch steps on the nats per dimension of points in their clusters, and on the contrast."""
         local = self.context.local
         clusters = self.context.clusters

@@ -25,7 +25,7 @@ from shoal.methods.ssd.losses import distill_loss
 from shoal.methods.ssd.ssd import SSD, SSDSettings
 from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.heads import Projected, ProjectionNet
+from shoal.models.heads import ProjectionNet, Projections
 from shoal.models.network_copies import copy_all
 from shoal_research.variants.decorrelation import decorrelation_term
 from shoal_research.variants.gradients import gradient_share
@@ -131,7 +131,7 @@ class FormsSSD(SSD):
         """Whether each client owns a subspace."""
         return self.regularised or self.settings.form == "hard"
 
-    def loss_of(self, out: Projected, extra: Tensors) -> StepResult:
+    def loss_of(self, out: Projections, extra: Tensors) -> StepResult:
         """Return the loss of what the network made of both views, with FedDecorr's term, and its terms."""
         loss, metrics = super().loss_of(out, extra)
         beta = self.settings.decorrelation

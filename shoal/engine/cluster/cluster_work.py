@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shoal.engine.messages.wire import Answer, Failed, Request
+from shoal.engine.messages.wire import Answer, Failure, Request
 from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
 
@@ -29,7 +29,7 @@ def work(request: Request, device: str, progress: Callable[[], None] = lambda: N
     torch.set_num_threads(1)  # of this Dask thread too, for the same bits on every worker
     host = os.uname().nodename
     if device == "cuda" and not torch.cuda.is_available():
-        return Failed(
+        return Failure(
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
             "that have one",
         )
@@ -61,7 +61,7 @@ def answer_on_host(request: Request, handle: Callable[[Request], Answer]) -> Ans
     """
     host = os.uname().nodename
     if not request.run.is_dir():
-        return Failed(
+        return Failure(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
             "share, under the same path: set SHOAL_HOME to it",
         )

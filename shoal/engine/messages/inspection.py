@@ -24,7 +24,7 @@ from shoal.core.threads import in_order
 from shoal.data.partition.table import Partition
 from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
 from shoal.engine.messages.fixed_point import form_of_part
-from shoal.engine.messages.wire import Failed, SumPlan
+from shoal.engine.messages.wire import Failure, SumPlan
 from shoal.engine.store.codec import MIN_THREAD_BYTES, load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
 from shoal.engine.store.round_paths import RoundPaths
@@ -144,19 +144,19 @@ def too_large_changes(changes: Mapping[int, Change]) -> dict[int, str]:
         return {}
     median = statistics.median(change.norm for change in changes.values())
     samples = statistics.median(change.samples for change in changes.values())
-    found = {}
+    reasons = {}
     for client, change in changes.items():
         bound = MAX_UPDATE_RATIO * median * max(1.0, change.samples / max(1.0, samples))
         if median and change.norm > bound and change.norm > change.start():
-            found[client] = (
+            reasons[client] = (
                 f"it changes the model by {change.norm:.3g}, and the median of the round is {median:.3g}: expected at "
                 f"most {bound:.3g}"
             )
-    return found
+    return reasons
 
 
 @dataclass(frozen=True)
-class Inspected:
+class InspectedAnswer:
     """A client's answer after inspection.
 
     Args:
@@ -166,7 +166,7 @@ class Inspected:
     """
 
     update: Update | None = None
-    refused: Failed | None = None
+    refused: Failure | None = None
     change: Change | None = None
 
 
@@ -192,11 +192,11 @@ class RoundInspection:
     server: Server
     plan: SumPlan | None = None
     done: list[FinishedWork] = field(default_factory=list)
-    refused: dict[int, Failed] = field(default_factory=dict)
+    refused: dict[int, Failure] = field(default_factory=dict)
     _inspected: set[int] = field(default_factory=set)
     _changes: dict[int, Change] = field(default_factory=dict)
     _compared: bool = False
-    _early: dict[int, tuple[FinishedWork, Future[Inspected]]] = field(default_factory=dict)
+    _early: dict[int, tuple[FinishedWork, Future[InspectedAnswer]]] = field(default_factory=dict)
     _threads: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "early-inspection"))
 
     def begin(self, work: FinishedWork) -> None:
@@ -205,7 +205,7 @@ class RoundInspection:
         if work.bytes_up >= MIN_THREAD_BYTES and waiting + work.bytes_up <= MAX_EARLY_BYTES:
             self._early[work.client] = work, self._threads.submit(self.inspect, work)
 
-    def inspected(self, work: FinishedWork) -> Inspected:
+    def inspected(self, work: FinishedWork) -> InspectedAnswer:
         """Return an answer after inspection, which may have begun; errors as of `inspect`."""
         if work.client in self._early:
             begun, inspected = self._early.pop(work.client)
@@ -244,7 +244,7 @@ class RoundInspection:
             self._compared = True
             for client, why in too_large_changes(self._changes).items():
                 sentence = f"the {TO_SERVER} of client {client} in round {self.server.round + 1} is refused: {why}"
-                self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
+                self.refused[client] = Failure(sentence, FailureCause.MESSAGE_REFUSED)
         self.done = drop_refused(self.facts.run, self.server.round + 1, self.done, self.refused)
         return len(self.refused) == before
 
@@ -265,7 +265,7 @@ class RoundInspection:
         """The round."""
         return self.server.round + 1
 
-    def inspect(self, work: FinishedWork) -> Inspected:
+    def inspect(self, work: FinishedWork) -> InspectedAnswer:
         """Read and inspect a client's answer; threads may call this, and no file is changed.
 
         Args:
@@ -291,9 +291,9 @@ class RoundInspection:
                 refuse(client, self.round, f"message to client {peer}", self.peer_fault(work, peer))
             self.check_memory(work, samples, update)
         except MessageRefused as error:
-            return Inspected(refused=Failed(str(error), error.failure_cause))
+            return InspectedAnswer(refused=Failure(str(error), error.failure_cause))
         start = partial(start_norm, tuple(update.message.tensors), form)
-        return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
+        return InspectedAnswer(update, change=Change(change_norm(update.message, form), samples, start))
 
     def peer_fault(self, work: FinishedWork, peer: int) -> str | None:
         """Return the fault of a client's message to another; None if there is none."""
@@ -337,9 +337,9 @@ def check_state(method: Method, before: Server, after: Server) -> None:
                 raise RunError(f"{refusal}: {name!r} holds NaN or infinite values; lower local.lr or check the data")
     if method.averages:
         expected = {name: (tensor.shape, tensor.dtype) for name, tensor in before.model.items()}
-        found = {name: (tensor.shape, tensor.dtype) for name, tensor in after.model.items()}
-        if found != expected:
-            name = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        forms = {name: (tensor.shape, tensor.dtype) for name, tensor in after.model.items()}
+        if forms != expected:
+            name = min(name for name in forms.keys() | expected.keys() if forms.get(name) != expected.get(name))
             raise RunError(
-                f"{refusal}: {name!r} is {found.get(name)}, expected {expected.get(name)}, as in the round before"
+                f"{refusal}: {name!r} is {forms.get(name)}, expected {expected.get(name)}, as in the round before"
             )

@@ -125,7 +125,7 @@ Request = Train | Evaluate | Recalibrate | Assign | ShareKeys
 
 
 @dataclass(frozen=True)
-class Failed:
+class Failure:
     """The failure of a request, or of one client's work.
 
     Args:
@@ -138,10 +138,10 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainAnswer:
     """The result of each client of a `Train`, by its id."""
 
-    clients: dict[int, FinishedWork | Failed]
+    clients: dict[int, FinishedWork | Failure]
 
     @property
     def finished(self) -> dict[int, FinishedWork]:
@@ -150,7 +150,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluateAnswer:
     """The answer to `Evaluate` and `Recalibrate`.
 
     Args:
@@ -166,7 +166,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Assigned:
+class AssignAnswer:
     """The cluster of every sample of a set, first the n training samples, then the test samples.
 
     Args:
@@ -193,14 +193,14 @@ class Assigned:
 
 
 @dataclass(frozen=True)
-class AssignedAtSite:
+class SiteAssignAnswer:
     """The clusters of a site's samples in numbers; the site keeps their table.
 
     Args:
         clusters: number of clusters.
         counts: number of samples in each cluster of each of the site's clients, and of none, int64 (clients + 1, c).
-        silhouette: as of `Assigned`.
-        comparison: as of `Assigned`, on the site's samples alone.
+        silhouette: as of `AssignAnswer`.
+        comparison: as of `AssignAnswer`, on the site's samples alone.
     """
 
     clusters: int
@@ -216,6 +216,6 @@ class Keys:
     public: Mapping[int, str]
 
 
-Answer = Keys | Trained | Evaluated | Assigned | AssignedAtSite | Failed
+Answer = Keys | TrainAnswer | EvaluateAnswer | AssignAnswer | SiteAssignAnswer | Failure
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""

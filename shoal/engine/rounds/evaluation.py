@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal.engine.messages.wire import Answer, Call, Evaluate, Evaluated, Failed
+from shoal.engine.messages.wire import Answer, Call, Evaluate, EvaluateAnswer, Failure
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
 from shoal.engine.rounds.site_evaluation import SiteEvaluation
@@ -60,9 +60,9 @@ class EvaluationStep:
         except WorkerLost as lost:
             self.tell("slot_lost", round=state.round, message=str(lost))
             answer = self.runner.submit("evaluate", name, lambda: self.answer(state, final=final)).result()
-        if isinstance(answer, Failed):
+        if isinstance(answer, Failure):
             raise RunError(f"round {state.round} could not be evaluated: {answer.error}")
-        assert isinstance(answer, Evaluated)
+        assert isinstance(answer, EvaluateAnswer)
         return dict(answer.metrics)
 
     def answer(self, state: RoundState, *, final: bool) -> Answer:
@@ -78,7 +78,7 @@ class EvaluationStep:
             clients = state.memory_index.clients()
         scratch = RoundPaths(self.facts.run.path, state.round).scratch
         answer = self.call(Evaluate(self.facts.run.path, state.round, scratch / SERVER, clients, final, self.threads))
-        if isinstance(answer, Evaluated):
+        if isinstance(answer, EvaluateAnswer):
             save_judged(scratch / SERVER, answer.judged)
         return answer
 
@@ -87,7 +87,7 @@ class EvaluationStep:
         sites = SiteEvaluation(self.facts, self.call)
         server = RoundPaths(self.facts.run.path, state.round).scratch / SERVER
         recalibrated = sites.recalibrate(server, state.round, state.memory_index, final=final)
-        if not isinstance(recalibrated, Evaluated):
+        if not isinstance(recalibrated, EvaluateAnswer):
             return recalibrated
         save_judged(server, recalibrated.judged)
         return sites.evaluate(server, state.round, state.memory_index, final=final)

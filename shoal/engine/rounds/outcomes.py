@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.messages.wire import Failed
+from shoal.engine.messages.wire import Failure
 from shoal.engine.store.finished_work import FinishedWork
 
 
@@ -27,7 +27,7 @@ class RoundOutcomes:
 
     asked: list[int] = field(default_factory=list)
     done: dict[int, FinishedWork] = field(default_factory=dict)
-    failures: dict[int, Failed] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
 
     @property
@@ -45,12 +45,12 @@ class RoundOutcomes:
         self.done[client] = work
         self.failures.pop(client, None)
 
-    def fail(self, client: int, failure: Failed) -> None:
+    def fail(self, client: int, failure: Failure) -> None:
         """Record a failure of a client; one that is done stays done if its group is trained again and fails."""
         if client not in self.done:
             self.failures[client] = failure
 
-    def refuse(self, refused: dict[int, Failed]) -> None:
+    def refuse(self, refused: dict[int, Failure]) -> None:
         """Record that the server refused the messages of some clients that were done."""
         for client, failure in refused.items():
             del self.done[client]

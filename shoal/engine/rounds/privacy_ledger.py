@@ -106,10 +106,10 @@ class SetLedger:
         try:
             if SEAL not in read_json(self.path):
                 raise ValueError("it has no seal")
-            found = read_sealed(self.path)
-            if found["data"] != self.name:
-                raise ValueError(f"it belongs to data set {found['data']!r}")
-            ledgers = {name: record_from_json(Ledger, entry) for name, entry in found["runs"].items()}
+            record = read_sealed(self.path)
+            if record["data"] != self.name:
+                raise ValueError(f"it belongs to data set {record['data']!r}")
+            ledgers = {name: record_from_json(Ledger, entry) for name, entry in record["runs"].items()}
             if wrong := [name for name, ledger in ledgers.items() if not ledger.is_possible]:
                 raise ValueError(f"the entry of run {wrong[0]!r} has numbers that no run can have")
             return ledgers

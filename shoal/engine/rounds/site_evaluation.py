@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.engine.messages.wire import Answer, Call, Evaluate, Evaluated, Failed, Recalibrate, StateRequest
+from shoal.engine.messages.wire import Answer, Call, Evaluate, EvaluateAnswer, Failure, Recalibrate, StateRequest
 from shoal.engine.store.memory_index import ClientFiles, MemoryIndex
 from shoal.engine.store.run_facts import RunFacts
 from shoal.methods.contract.base import Method
@@ -52,7 +52,7 @@ class SiteEvaluation:
             final: whether it is the last evaluation.
         """
         if type(self.facts.method).recalibrate is Method.recalibrate:
-            return Evaluated()
+            return EvaluateAnswer()
         known: list[Mapping[str, np.ndarray]] = []
         while True:
             answers = self.ask_all(
@@ -61,7 +61,7 @@ class SiteEvaluation:
                     for site, state in self.states(server, round, memories)
                 ]
             )
-            if isinstance(answers, Failed):
+            if isinstance(answers, Failure):
                 return answers
             layers = [LayerSums.from_arrays(answer.sums) for answer in answers if answer.sums]
             if not layers:
@@ -72,9 +72,9 @@ class SiteEvaluation:
         """Return the metrics of a state, beside which are the tensors that replace its own; arguments as above."""
         states = self.states(server, round, memories)
         answers = self.ask_all([Evaluate(*state, final, site=site) for site, state in states])
-        if isinstance(answers, Failed):
+        if isinstance(answers, Failure):
             return answers
-        return Evaluated(joint_metrics(self.facts.method, answers))
+        return EvaluateAnswer(joint_metrics(self.facts.method, answers))
 
     def states(self, server: Path, round: int, memories: MemoryIndex) -> States:
         """Return the beginning of a request to each site."""
@@ -85,15 +85,15 @@ class SiteEvaluation:
             requests.append((site, (self.facts.run.path, round, server, files)))
         return requests
 
-    def ask_all(self, requests: Sequence[StateRequest]) -> list[Evaluated] | Failed:
+    def ask_all(self, requests: Sequence[StateRequest]) -> list[EvaluateAnswer] | Failure:
         """Return the answers of all sites, in the order of their names, or the first failure."""
         with ThreadPoolExecutor(len(requests), thread_name_prefix="sites") as threads:
             answers = list(threads.map(self.call, requests))
-        failed = next((answer for answer in answers if isinstance(answer, Failed)), None)
-        return failed or [answer for answer in answers if isinstance(answer, Evaluated)]
+        failed = next((answer for answer in answers if isinstance(answer, Failure)), None)
+        return failed or [answer for answer in answers if isinstance(answer, EvaluateAnswer)]
 
 
-def joint_metrics(method: Method, sites: Sequence[Evaluated]) -> dict[str, float]:
+def joint_metrics(method: Method, sites: Sequence[EvaluateAnswer]) -> dict[str, float]:
     """Return the metrics of all samples from those of each site.
 
     Args:

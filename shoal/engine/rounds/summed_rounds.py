@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.engine.messages.fixed_point import FEWEST_SUMMED
-from shoal.engine.messages.wire import Call, Failed, Keys, ShareKeys, SumPlan
+from shoal.engine.messages.wire import Call, Failure, Keys, ShareKeys, SumPlan
 from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.store.codec import read_sealed, write_sealed
@@ -75,11 +75,11 @@ class SummedRounds:
             try:
                 answer = self.call(ShareKeys(self.facts.run.path, missing))
             except WorkerLost as lost:
-                answer = Failed(str(lost))
+                answer = Failure(str(lost))
             if isinstance(answer, Keys):
                 self._keys |= answer.public
                 break
-            assert isinstance(answer, Failed)
+            assert isinstance(answer, Failure)
             if not tries:
                 raise RoundFailed(f"the keys of the masks were not made: {answer.error}")
         return tuple(self._keys[client] for client in clients)

@@ -15,7 +15,7 @@ from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
 from shoal.engine.messages.fixed_point import ATTEMPT
 from shoal.engine.messages.inspection import RoundInspection
-from shoal.engine.messages.wire import Answer, Call, Failed, SumPlan, Train, Trained
+from shoal.engine.messages.wire import Answer, Call, Failure, SumPlan, Train, TrainAnswer
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
@@ -98,7 +98,7 @@ class Training:
                 idle_passes = 0
             if idle_passes >= MAX_IDLE_PASSES:
                 for client in sorted(no_turn):
-                    self.fail(round, client, Failed("its worker was lost before its turn"), outcomes, tries)
+                    self.fail(round, client, Failure("its worker was lost before its turn"), outcomes, tries)
 
     def account(self, before: RoundState, clients: list[int]) -> None:
         """Account for private updates; that of a site counts once a round, since it sends the same bytes again."""
@@ -140,7 +140,7 @@ class Training:
         no_turn = set(clients_of(groups))
         for client, result in self.results(before, broadcasts, self.cohorts(groups, tries), inspection.plan):
             no_turn.discard(client)
-            if isinstance(result, Failed):
+            if isinstance(result, Failure):
                 self.fail(round, client, result, outcomes, tries)
             else:
                 outcomes.finish(client, result)
@@ -148,7 +148,7 @@ class Training:
                 self.tell("client_finished", round=round, client=client, seconds=result.seconds)
         return no_turn
 
-    def fail(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes, tries: Counter[int]) -> None:
+    def fail(self, round: int, client: int, failure: Failure, outcomes: RoundOutcomes, tries: Counter[int]) -> None:
         """Record a client's failure, and log it."""
         tries[client] += 1
         if failure.cause == FailureCause.SITE_REFUSES:
@@ -195,7 +195,7 @@ class Training:
 
     def results(
         self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]], plan: SumPlan | None
-    ) -> Iterator[tuple[int, FinishedWork | Failed]]:
+    ) -> Iterator[tuple[int, FinishedWork | Failure]]:
         """Have workers train cohorts; yield each client that had its turn, and its result, as cohorts end."""
         round = before.round + 1
         running = {}
@@ -211,13 +211,13 @@ class Training:
                 answer = future.result()
             except WorkerLost as lost:
                 self.tell("slot_lost", round=round, message=str(lost))
-                yield from self.results_of_lost_worker(round, cohort, Failed(str(lost)))
+                yield from self.results_of_lost_worker(round, cohort, Failure(str(lost)))
                 continue
-            if isinstance(answer, Failed):
+            if isinstance(answer, Failure):
                 raise RoundFailed(f"round {round}: {answer.error}")
-            assert isinstance(answer, Trained)
+            assert isinstance(answer, TrainAnswer)
             # A client without any result must fail: else it would be trained again without end.
-            missing = Failed("the answer of its worker does not contain it")
+            missing = Failure("the answer of its worker does not contain it")
             yield from ((client, answer.clients.get(client, missing)) for client in clients_of(cohort))
 
     def train_cohort(
@@ -237,8 +237,8 @@ class Training:
         return self.call(Train(self.facts.run.path, before.round + 1, tuple(files), groups, plan))
 
     def results_of_lost_worker(
-        self, round: int, cohort: list[Group], lost: Failed
-    ) -> Iterator[tuple[int, FinishedWork | Failed]]:
+        self, round: int, cohort: list[Group], lost: Failure
+    ) -> Iterator[tuple[int, FinishedWork | Failure]]:
         """Yield the clients that a lost worker had finished, and the group that it was training, which failed."""
         for group in cohort:
             # Done-files show what the worker had finished.

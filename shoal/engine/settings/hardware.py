@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from shoal.engine.settings.machine import Machine, Resolved
+from shoal.engine.settings.machine import Machine, RunHardware
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.engine.settings.sections import WorkersSection
 
@@ -102,14 +102,14 @@ def resolve_timeout(workers: WorkersSection, device: str) -> float | None:
     return workers.timeout
 
 
-def resolve_machine(settings: Settings) -> Resolved:
+def resolve_machine(settings: Settings) -> RunHardware:
     """Return device and precision, which are stored with the run, so that a resumed run computes as before.
 
     Raises:
         SettingsError: this machine lacks what the settings ask for.
     """
     device = resolve_device(settings.workers)
-    return Resolved(device, resolve_precision(settings.workers.precision, device))
+    return RunHardware(device, resolve_precision(settings.workers.precision, device))
 
 
 def one_arena() -> None:

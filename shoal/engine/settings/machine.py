@@ -26,7 +26,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class RunHardware:
     """The device and precision that a run chose when it began; a resumed run keeps them.
 
     Args:

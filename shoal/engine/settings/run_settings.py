@@ -35,7 +35,7 @@ from shoal.engine.settings.sections import (
     TrackingSection,
     WorkersSection,
 )
-from shoal.engine.settings.wrong_settings import Tagged, did_you_mean, explain
+from shoal.engine.settings.wrong_settings import TaggedSection, did_you_mean, explain
 from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
@@ -117,7 +117,10 @@ METHOD_SECTIONS: dict[str, type] = {
     **{name: named(name, method.Settings) for name, method in METHODS.items()},
 }
 PARTITION_SECTIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
-TAGGED = {"method": Tagged("name", AUTO, METHOD_SECTIONS), "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS)}
+TAGGED = {
+    "method": TaggedSection("name", AUTO, METHOD_SECTIONS),
+    "partition": TaggedSection("kind", Auto.kind, PARTITION_SECTIONS),
+}
 """The sections that are one of several, by key."""
 if TYPE_CHECKING:
     # These types are made at run time, which type checkers do not see.

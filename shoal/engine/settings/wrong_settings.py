@@ -24,7 +24,7 @@ QUOTED = r"'([^']*)'"
 """How its messages show names."""
 
 
-class Tagged(NamedTuple):
+class TaggedSection(NamedTuple):
     """A section that is one of several: the key that names it, the default name, and all sections by name."""
 
     tag: str
@@ -39,7 +39,7 @@ class Tagged(NamedTuple):
 
 
 def explain(
-    raw: Mapping[str, Any], errors: Sequence[Any], root: type, tagged: Mapping[str, Tagged] | None = None
+    raw: Mapping[str, Any], errors: Sequence[Any], root: type, tagged: Mapping[str, TaggedSection] | None = None
 ) -> list[str]:
     """Return pydantic's validation errors as sentences, one for each wrong setting.
 
@@ -77,7 +77,7 @@ def _path(raw: Any, item: Any) -> tuple[str, ...]:
 
 
 def _allowed(
-    raw: Mapping[str, Any], path: tuple[str, ...], items: list[Any], root: type, tagged: Mapping[str, Tagged]
+    raw: Mapping[str, Any], path: tuple[str, ...], items: list[Any], root: type, tagged: Mapping[str, TaggedSection]
 ) -> list[str]:
     """Return the names of which a wrong one may be meant: of settings, of sections, or those of a setting."""
     item = items[0]
@@ -114,7 +114,7 @@ def _sentence(path: tuple[str, ...], items: list[Any], allowed: list[str]) -> st
 
 
 def fields_at(
-    raw: Mapping[str, Any], steps: Sequence[str], root: type, tagged: Mapping[str, Tagged]
+    raw: Mapping[str, Any], steps: Sequence[str], root: type, tagged: Mapping[str, TaggedSection]
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings of a section with their metadata; if it is one of several, `raw` says which."""
     kind: Any = root

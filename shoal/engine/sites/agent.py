@@ -29,20 +29,20 @@ from shoal.core.private_file import make_private
 from shoal.core.records import record_from_json, record_to_json
 from shoal.data.sets.elsewhere import SiteSet, site_set, write_joined
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
+from shoal.data.sets.prepared import Manifest, PreparedSet, open_prepared, read_manifest
 from shoal.engine.messages.masks import KEYS
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
-    Assigned,
+    AssignAnswer,
     Evaluate,
-    Evaluated,
-    Failed,
+    EvaluateAnswer,
+    Failure,
     Keys,
     Recalibrate,
     ShareKeys,
     Train,
-    Trained,
+    TrainAnswer,
 )
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.sites.frames import (
@@ -91,7 +91,7 @@ MAX_ROWS = 20_000
 PATH = re.compile(r"(?<![\w.<>-])/[^\s'\"`,;:()]+")
 """An absolute path in a message."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
-Result = tuple[dict[str, Any], Files] | Failed
+Result = tuple[dict[str, Any], Files] | Failure
 """What becomes of a request: facts and files, or a failure."""
 
 
@@ -138,7 +138,7 @@ class SiteAgent:
 
     def packed(self, result: Result) -> bytes:
         """Return what became of a request as bytes."""
-        if isinstance(result, Failed):
+        if isinstance(result, Failure):
             return pack(SiteAnswer(self.without_paths(result.error), result.cause.value), {})
         facts, back = result
         return pack(SiteAnswer(facts=facts), back)
@@ -175,8 +175,8 @@ class SiteAgent:
             raise SiteRefusal(f"client {strangers[0]} is not one of its own")
         if call.do == "keys":
             answer = self.worker.handle(ShareKeys(run.path, tuple(client.client for client in call.clients)))
-            assert isinstance(answer, Failed | Keys)
-            return answer if isinstance(answer, Failed) else ({str(c): key for c, key in answer.public.items()}, {})
+            assert isinstance(answer, Failure | Keys)
+            return answer if isinstance(answer, Failure) else ({str(c): key for c, key in answer.public.items()}, {})
         if call.do == "train":
             return self.train(run, call, files)
         return self.judge(run, call, files)
@@ -220,7 +220,7 @@ class SiteAgent:
             text = text.replace(str(place), "//")  # which may hold blanks, unlike what a pattern finds
         return PATH.sub("a file there", text)
 
-    def prepared(self, name: str) -> Prepared:
+    def prepared(self, name: str) -> PreparedSet:
         """Return the site's own set of a name."""
         return open_prepared(own_folder(self.store, Path(name).name))
 
@@ -272,7 +272,7 @@ class SiteAgent:
     def train(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
         """Train clients that have no answer to the same request yet; return the answers of all."""
         self.keep_messages(run, call.round, files)
-        results: dict[int, FinishedWork | Failed] = {}
+        results: dict[int, FinishedWork | Failure] = {}
         for client in call.clients:
             kept = self.kept_answer(run, call, client)
             if kept is not None:
@@ -282,12 +282,12 @@ class SiteAgent:
             self.rules.spend(call, run.settings(), asked)
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
             answer = self.worker.handle(Train(run.path, call.round, clients, groups, plan_of(call)))
-            if isinstance(answer, Failed):
+            if isinstance(answer, Failure):
                 return answer
-            assert isinstance(answer, Trained)
+            assert isinstance(answer, TrainAnswer)
             results |= answer.clients
         # Also of answers that were kept: the site may have been killed before their memories were.
-        self.keep_memories(run, call.round, Trained(results))
+        self.keep_memories(run, call.round, TrainAnswer(results))
         return self.answers(RoundPaths(run.path, call.round).work, results)
 
     def keep_messages(self, run: RunFolder, round: int, files: Files) -> None:
@@ -301,12 +301,12 @@ class SiteAgent:
         for name, content in files.items():
             write_atomic(work / f"{name}.safetensors", content, sync=False, mode=PRIVATE)
 
-    def answers(self, work: Path, results: Mapping[int, FinishedWork | Failed]) -> Result:
+    def answers(self, work: Path, results: Mapping[int, FinishedWork | Failure]) -> Result:
         """Return what became of each client as the lead gets it, without private memories."""
         facts: dict[str, Any] = {}
         back: dict[str, bytes] = {}
         for number, result in results.items():
-            if isinstance(result, Failed):
+            if isinstance(result, Failure):
                 facts[str(number)] = {"error": self.without_paths(result.error), "cause": result.cause.value}
             else:
                 facts[str(number)] = {"done": record_to_json(result)}
@@ -351,7 +351,7 @@ class SiteAgent:
             sha256[memory] = client.memory.sha256
         return ClientFiles(client.client, memory, (), sha256, tuple(message))
 
-    def keep_memories(self, run: RunFolder, round: int, answer: Trained) -> None:
+    def keep_memories(self, run: RunFolder, round: int, answer: TrainAnswer) -> None:
         """Keep the new private memories, and of each client the newest few up to this round."""
         new = []
         for work in answer.finished.values():
@@ -375,7 +375,7 @@ class SiteAgent:
         write_atomic(server, files[call.texts["server"]], sync=False, mode=PRIVATE)
         clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
         state = (run.path, call.round, server, clients)
-        answer: Answer = Evaluated()
+        answer: Answer = EvaluateAnswer()
         if call.do == "recalibrate":
             layers = arrays_of(files[call.texts["layers"]])
             known = tuple(layers[name] for name in sorted(layers, key=int))
@@ -388,15 +388,15 @@ class SiteAgent:
             answer = compare(self.worker.opened(run.path), Compare(*state, champion, site=self.name))
         elif call.do == "evaluate" and not hides_rows(run.settings()):
             answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
-        if isinstance(answer, Failed):
+        if isinstance(answer, Failure):
             return answer
-        if isinstance(answer, Assigned):
+        if isinstance(answer, AssignAnswer):
             return self.told_of(run, answer)
-        assert isinstance(answer, Evaluated)
+        assert isinstance(answer, EvaluateAnswer)
         answer = self.without_small_cells(answer)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
 
-    def told_of(self, run: RunFolder, answer: Assigned) -> Result:
+    def told_of(self, run: RunFolder, answer: AssignAnswer) -> Result:
         """Write the table of the site's samples, and return what is told of it."""
         opened = self.worker.opened(run.path)
         write_table(opened, self.prepared(opened.prepared.manifest.name), answer)
@@ -409,14 +409,14 @@ class SiteAgent:
             facts["comparison"] = record_to_json(answer.comparison)
         return sums(facts, {"sums": {"counts": counts}})
 
-    def without_small_cells(self, answer: Evaluated) -> Evaluated:
+    def without_small_cells(self, answer: EvaluateAnswer) -> EvaluateAnswer:
         """Withhold the small cells of a table, and then also the site's scores that follow from the whole table.
 
         Of fewer samples than the least group nothing is told.
         """
         least = self.rules.least_group
         if answer.sums.get("samples", [least])[0] < least:
-            return Evaluated()
+            return EvaluateAnswer()
         if "table" not in answer.sums:
             return answer
         whole = answer.sums["table"]
@@ -424,7 +424,7 @@ class SiteAgent:
         told = answer.metrics
         if (table != whole).any():
             told = {name: value for name, value in told.items() if name not in table_metrics(whole)}
-        return Evaluated(told, answer.judged, {**answer.sums, "table": table})
+        return EvaluateAnswer(told, answer.judged, {**answer.sums, "table": table})
 
 
 def check_mask(run: RunFolder, call: SiteCall, client: int, asked: Mapping[str, str]) -> None:

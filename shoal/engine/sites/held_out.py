@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from shoal.core.streams import Streams
-from shoal.engine.messages.wire import Evaluated, StateRequest
+from shoal.engine.messages.wire import EvaluateAnswer, StateRequest
 from shoal.engine.store.codec import load_server
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.workers.arithmetic import arithmetic
@@ -83,7 +83,7 @@ def held_out_rows(count: int) -> np.ndarray:
     return np.sort(Streams(0).numpy("held-out samples to judge on").choice(count, MAX_SAMPLES, replace=False))
 
 
-def compare(opened: OpenedRun, request: Compare) -> Evaluated:
+def compare(opened: OpenedRun, request: Compare) -> EvaluateAnswer:
     """Score two states, which are recalibrated, on a site's samples; neighbours are those by pixels or columns.
 
     Returns:
@@ -95,17 +95,17 @@ def compare(opened: OpenedRun, request: Compare) -> Evaluated:
     data = evaluation.data
     rows = torch.from_numpy(held_out_rows(len(data.test_x)))
     if len(rows) < 2:
-        return Evaluated()
+        return EvaluateAnswer()
     near = nearest_samples(reference_features(data.test_x[rows].cpu().numpy()))
     labels = None if data.test_y is None else data.test_y[rows].cpu().numpy()
     models = []
     with arithmetic(opened.precision):
         for path in (request.server, request.champion):
-            found = assignment_of(opened.method, load_server(path, opened.device), clients, evaluation)
-            cluster = found.cluster[len(evaluation.train) + rows].cpu().numpy()
-            models.append(HeldOutClusters(cluster, found.clusters, near, labels))
+            assignment = assignment_of(opened.method, load_server(path, opened.device), clients, evaluation)
+            cluster = assignment.cluster[len(evaluation.train) + rows].cpu().numpy()
+            models.append(HeldOutClusters(cluster, assignment.clusters, near, labels))
     scores = {"samples": np.array([len(rows)])}
     for name in models[0].names:
         low, high = models[0].interval(name, models[1], opened.settings.seed)
         scores[name] = np.array([*(model.score(name) for model in models), high - low])
-    return Evaluated(sums=scores)
+    return EvaluateAnswer(sums=scores)

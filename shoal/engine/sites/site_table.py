@@ -12,9 +12,9 @@ import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.data.sets.elsewhere import clients_of_site
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.sample_files import sample_files
-from shoal.engine.messages.wire import Assigned
+from shoal.engine.messages.wire import AssignAnswer
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
@@ -26,7 +26,7 @@ from shoal.methods.scores.withheld import WITHHELD, withhold
 TABLE = "clusters.parquet"
 
 
-def write_table(opened: OpenedRun, own: Prepared, found: Assigned) -> None:
+def write_table(opened: OpenedRun, own: PreparedSet, found: AssignAnswer) -> None:
     """Write the table of a site's samples.
 
     Args:
@@ -67,7 +67,7 @@ def site_table(run: RunFolder) -> pd.DataFrame:
     return pd.read_parquet(run.path / TABLE)
 
 
-def own_rows(prepared: Prepared, own: Prepared, numbers: range, part: str) -> np.ndarray:
+def own_rows(prepared: PreparedSet, own: PreparedSet, numbers: range, part: str) -> np.ndarray:
     """Return the number of each sample of a part in the site's own set, int64; -1 for those of other sites."""
     owner = prepared.owners(part)
     rows = np.full(len(owner), -1)
@@ -76,7 +76,7 @@ def own_rows(prepared: Prepared, own: Prepared, numbers: range, part: str) -> np
     return rows
 
 
-def told_counts(opened: OpenedRun, found: Assigned, least: int) -> np.ndarray:
+def told_counts(opened: OpenedRun, found: AssignAnswer, least: int) -> np.ndarray:
     """Return what a site tells of `counts_of`: none where they would tell small cells of clusters by labels.
 
     Args:
@@ -93,7 +93,7 @@ def told_counts(opened: OpenedRun, found: Assigned, least: int) -> np.ndarray:
     return withhold(counted, least, rows_known=True)
 
 
-def counts_of(opened: OpenedRun, found: Assigned) -> np.ndarray:
+def counts_of(opened: OpenedRun, found: AssignAnswer) -> np.ndarray:
     """Return the number of samples of each client in each cluster, training and test samples together.
 
     Returns:

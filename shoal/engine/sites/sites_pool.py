@@ -27,15 +27,15 @@ from shoal.data.sets.prepared import read_manifest
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
-    AssignedAtSite,
-    Evaluated,
-    Failed,
+    EvaluateAnswer,
+    Failure,
     Keys,
     Recalibrate,
     ShareKeys,
+    SiteAssignAnswer,
     StateRequest,
     Train,
-    Trained,
+    TrainAnswer,
 )
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
@@ -111,7 +111,7 @@ class SitesPool:
         except SiteFailed as failed:
             answer = failed.answer
             if isinstance(request, Train):
-                return Trained({client.client: answer for client in request.clients})
+                return TrainAnswer({client.client: answer for client in request.clients})
             return answer
 
     @contextmanager
@@ -144,7 +144,7 @@ class SitesPool:
             except SiteFailed as failed:
                 failures.append(failed.answer)
         if failures:
-            return Failed("; ".join(failure.error for failure in failures), failures[0].cause)
+            return Failure("; ".join(failure.error for failure in failures), failures[0].cause)
         return Keys(public)
 
     def facts(self, run: Path) -> RunFacts:
@@ -188,7 +188,7 @@ class SitesPool:
 
     # --- training -------------------------------------------------------------------------------------------------
 
-    def train(self, site: str, facts: RunFacts, request: Train) -> Trained:
+    def train(self, site: str, facts: RunFacts, request: Train) -> TrainAnswer:
         """Have a site train clients of its own, and keep their answers in the run's folder."""
         files = {}
         for client in request.clients:
@@ -202,9 +202,9 @@ class SitesPool:
         results = {}
         for client in request.clients:
             results[client.client] = self.result(site, request, client.client, told.get(str(client.client)), back)
-        return Trained(results)
+        return TrainAnswer(results)
 
-    def result(self, site: str, request: Train, client: int, told: Any, files: Files) -> FinishedWork | Failed:
+    def result(self, site: str, request: Train, client: int, told: Any, files: Files) -> FinishedWork | Failure:
         """Return what became of a client; write its answer to the run's folder."""
         paths = RoundPaths(request.run, request.round)
         try:
@@ -251,9 +251,9 @@ class SitesPool:
                 comparison = None
                 if "comparison" in told:
                     comparison = record_from_json(Comparison, told["comparison"])
-                return AssignedAtSite(told["clusters"], arrays["sums"]["counts"], told["silhouette"], comparison)
+                return SiteAssignAnswer(told["clusters"], arrays["sums"]["counts"], told["silhouette"], comparison)
             metrics = {str(name): float(value) for name, value in told["metrics"].items()}
-            return Evaluated(metrics, arrays.get("judged", {}), arrays.get("sums", {}))
+            return EvaluateAnswer(metrics, arrays.get("judged", {}), arrays.get("sums", {}))
         except (StoreError, BadRecord, KeyError, TypeError, ValueError, AttributeError) as error:
             raise SiteFailed(site, f"its answer cannot be read ({error})") from None
 

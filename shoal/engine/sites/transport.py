@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.messages.wire import Failed
+from shoal.engine.messages.wire import Failure
 from shoal.engine.sites.frames import BadFrame, Files, SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.workers.worker_processes import WorkerLost
 
@@ -37,7 +37,7 @@ class SiteFailed(ShoalError):
     def __init__(self, site: str, error: str, cause: FailureCause = FailureCause.OTHER) -> None:
         verb = " refuses" if cause == FailureCause.SITE_REFUSES else ""
         super().__init__(f"site {site}{verb}: {error}")
-        self.answer = Failed(str(self), cause)
+        self.answer = Failure(str(self), cause)
 
 
 class Transport(Protocol):

@@ -11,7 +11,7 @@ from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.intake.own_store import VERSIONS
 from shoal.data.sets.prepare import store_folder
-from shoal.data.sets.prepared import DataSpec, Manifest, Prepared, open_prepared, read_manifest
+from shoal.data.sets.prepared import DataSpec, Manifest, PreparedSet, open_prepared, read_manifest
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.models.frozen import EncoderVersion
@@ -74,7 +74,7 @@ def embedded_set(name: str) -> EmbeddedFrom | None:
     return embedded_from(read_manifest(folder))
 
 
-def images_behind(prepared: Prepared) -> Prepared | None:
+def images_behind(prepared: PreparedSet) -> PreparedSet | None:
     """Return the set that shows the samples of a set: itself if they can be drawn, else the images before embedding.
 
     A set of images that has grown since still has the embedded images, with the same numbers.
@@ -87,13 +87,13 @@ def images_behind(prepared: Prepared) -> Prepared | None:
     origin = embedded_from(prepared.manifest)
     if origin is None:
         return None
-    found = _image_set(prepared, origin)
-    if found is None or not _contains(found.manifest, origin):
+    images = _image_set(prepared, origin)
+    if images is None or not _contains(images.manifest, origin):
         return None
-    return found
+    return images
 
 
-def why_no_images(prepared: Prepared) -> str | None:
+def why_no_images(prepared: PreparedSet) -> str | None:
     """Return why the images of an embedded set cannot be shown; None if they can, and for other sets."""
     origin = embedded_from(prepared.manifest)
     if origin is None or images_behind(prepared) is not None:
@@ -103,7 +103,7 @@ def why_no_images(prepared: Prepared) -> str | None:
     return f"the images of {prepared.manifest.name!r} are not shown: {changed_images(prepared)}"
 
 
-def changed_images(prepared: Prepared) -> str:
+def changed_images(prepared: PreparedSet) -> str:
     """Return the sentence that the images of an embedded set have changed."""
     name = prepared.manifest.name
     origin = embedded_from(prepared.manifest)
@@ -114,16 +114,16 @@ def changed_images(prepared: Prepared) -> str:
     )
 
 
-def is_stale(prepared: Prepared) -> bool:
+def is_stale(prepared: PreparedSet) -> bool:
     """Return whether the images of an embedded set have changed, or become more, since they were embedded."""
     origin = embedded_from(prepared.manifest)
     if origin is None:
         return False
-    found = _image_set(prepared, origin)
-    return found is not None and found.manifest.digest != origin.digest
+    images = _image_set(prepared, origin)
+    return images is not None and images.manifest.digest != origin.digest
 
 
-def _image_set(prepared: Prepared, origin: EmbeddedFrom) -> Prepared | None:
+def _image_set(prepared: PreparedSet, origin: EmbeddedFrom) -> PreparedSet | None:
     """Return the set of images of an embedded set, from the same store; None if it is missing or damaged."""
     try:
         return open_prepared(store_folder(prepared.folder.parent.parent, origin.images))

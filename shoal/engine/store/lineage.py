@@ -14,11 +14,11 @@ import numpy as np
 from shoal.core.errors import PartitionError
 from shoal.data.partition.table import Partition
 from shoal.data.sets.elsewhere import clients_of_site
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import describe
-from shoal.engine.settings.machine import Machine, Resolved
+from shoal.engine.settings.machine import Machine, RunHardware
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.code_version import GitState, ShoalVersion, package_version, project_state, shoal_version
@@ -128,7 +128,7 @@ class Lineage:
     data: DataVersion
     partition: PartitionVersion
     settings_sha256: str
-    resolved: Resolved
+    resolved: RunHardware
     hardware: Machine
     versions: Mapping[str, str]
     shoal: ShoalVersion
@@ -184,19 +184,19 @@ def current_environment() -> Environment:
 
 def changes_since(before: Lineage) -> list[str]:
     """Return how Shoal and the packages differ from those with which a run was started, each in a few words."""
-    found = []
+    changes = []
     now = versions() | dict(ADDED.packages.values())
     for name in now:
         if name in before.versions and before.versions[name] != now[name]:
-            found.append(f"{name} {before.versions[name]} is now {now[name]}")
+            changes.append(f"{name} {before.versions[name]} is now {now[name]}")
     sha256 = shoal_version().sha256
     if before.shoal.sha256 != sha256:
-        found.append(f"Shoal's files {before.shoal.sha256[:10]} are now {sha256[:10]}")
-    return found
+        changes.append(f"Shoal's files {before.shoal.sha256[:10]} are now {sha256[:10]}")
+    return changes
 
 
 def make_lineage(
-    settings: Settings, prepared: Prepared, partition_folder: Path, partition: Partition, resolved: Resolved
+    settings: Settings, prepared: PreparedSet, partition_folder: Path, partition: Partition, resolved: RunHardware
 ) -> Lineage:
     """Return the lineage of a new run.
 
@@ -230,7 +230,7 @@ def make_lineage(
     )
 
 
-def sites_of_run(settings: Settings, prepared: Prepared, partition: Partition) -> dict[str, SiteVersion]:
+def sites_of_run(settings: Settings, prepared: PreparedSet, partition: Partition) -> dict[str, SiteVersion]:
     """Return the sites at which the samples of a run lie; empty where they lie here.
 
     Raises:
@@ -255,7 +255,7 @@ def sites_of_run(settings: Settings, prepared: Prepared, partition: Partition) -
     return versions
 
 
-def encoder_of_run(settings: Settings, prepared: Prepared) -> EncoderVersion | None:
+def encoder_of_run(settings: Settings, prepared: PreparedSet) -> EncoderVersion | None:
     """Return the pretrained encoder that a run uses; None if it uses none.
 
     Raises:

@@ -15,7 +15,7 @@ from shoal.core.streams import SERVER, Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.elsewhere import clients_of_site, has_clients_of
-from shoal.data.sets.prepared import Manifest, Prepared, check_bytes, check_file, open_prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.codec import load_message, load_tensors
@@ -30,7 +30,7 @@ EVALUATION_BATCH = 512
 """Samples in a forward pass of an evaluation."""
 
 
-def open_compared(folder: Path) -> Prepared:
+def open_compared(folder: Path) -> PreparedSet:
     """Open a prepared set after comparing its files with its manifest; those of a client when they are first opened.
 
     Raises:
@@ -59,7 +59,7 @@ class OpenedRun(RunFacts):
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
         self.graphs = graphs_of(run.settings().workers, device, working=working)
         super().__init__(run, device)
-        self.prepared: Prepared = open_compared(run.folder_of("data"))
+        self.prepared: PreparedSet = open_compared(run.folder_of("data"))
 
     @cached_property
     def data(self) -> DeviceData:

@@ -267,8 +267,8 @@ def pixels(x: Tensor) -> np.ndarray:
 @torch.no_grad()
 def encoded(encode: Callable[[Tensor], Tensor], x: Tensor) -> np.ndarray:
     """Return an encoder's features of images, float32 (n, d)."""
-    found: np.ndarray = torch.cat([encode(part).float() for part in x.split(IMAGES_AT_ONCE)]).cpu().numpy()
-    return found
+    features: np.ndarray = torch.cat([encode(part).float() for part in x.split(IMAGES_AT_ONCE)]).cpu().numpy()
+    return features
 
 
 def pretrained_features(opened: OpenedRun, x: Tensor) -> np.ndarray:

@@ -24,10 +24,10 @@ from shoal.engine.messages.masks import keyed_normal, masked, public_key, secret
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
-    Assigned,
+    AssignAnswer,
     Evaluate,
-    Evaluated,
-    Failed,
+    EvaluateAnswer,
+    Failure,
     Keys,
     Recalibrate,
     Request,
@@ -35,7 +35,7 @@ from shoal.engine.messages.wire import (
     StateRequest,
     SumPlan,
     Train,
-    Trained,
+    TrainAnswer,
 )
 from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.codec import StoreError, load_message, load_server, save_message, tensors_digest, write_sealed
@@ -75,7 +75,7 @@ class Worker:
         self._read = lru_cache(MESSAGE_FILES_IN_MEMORY)(lambda path, sha256: load_message(path, device, sha256))
 
     def handle(self, request: Request) -> Answer:
-        """Do a request and return its answer; an exception becomes a `Failed`."""
+        """Do a request and return its answer; an exception becomes a `Failure`."""
         try:
             opened = self.opened(request.run)
             with arithmetic(opened.precision):
@@ -112,20 +112,20 @@ class Worker:
             {name: part.samples[name] for part in parts for name in part.samples},
         )
 
-    def train(self, request: Train) -> Trained:
+    def train(self, request: Train) -> TrainAnswer:
         """Train the clients of a cohort; each leaves files under work/ or a failure of its own."""
         opened = self.opened(request.run)
-        results: dict[int, FinishedWork | Failed] = {}
+        results: dict[int, FinishedWork | Failure] = {}
         files = {client.client: client for client in request.clients}
         for ids in request.groups:
             group = [files[client] for client in ids if client in files]
             results |= self.train_group(opened, request.round, group, request.plan)
             self._progress()
-        return Trained(results)
+        return TrainAnswer(results)
 
     def train_group(
         self, opened: OpenedRun, round: int, group: list[ClientFiles], plan: SumPlan | None
-    ) -> dict[int, FinishedWork | Failed]:
+    ) -> dict[int, FinishedWork | Failure]:
         """Train a group of clients, several of them in one computation; return what became of each client.
 
         Args:
@@ -158,14 +158,14 @@ class Worker:
 
     def open_clients(
         self, opened: OpenedRun, round: int, group: list[ClientFiles]
-    ) -> tuple[list[tuple[Message, Client]], dict[int, FinishedWork | Failed]]:
+    ) -> tuple[list[tuple[Message, Client]], dict[int, FinishedWork | Failure]]:
         """Return the clients of a group with the messages to them, and the failures of those that cannot be opened.
 
         Raises:
             StoreError: a file is missing or damaged.
         """
         exchanges: list[tuple[Message, Client]] = []
-        failures: dict[int, FinishedWork | Failed] = {}
+        failures: dict[int, FinishedWork | Failure] = {}
         for files in group:
             try:
                 client = opened.client(files, round)
@@ -227,7 +227,7 @@ class Worker:
         server = load_server(request.server, self.device)
         return opened, server, clients, opened.evaluation(request.round, final=final)
 
-    def evaluate(self, request: Evaluate) -> Evaluated:
+    def evaluate(self, request: Evaluate) -> EvaluateAnswer:
         """Compute the metrics of a server state, recalibrated."""
         if request.final:
             release_freed_memory()
@@ -235,43 +235,43 @@ class Worker:
         if request.site:
             return evaluate_at_site(opened, server, clients, evaluation)
         evaluation = replace(evaluation, threads=request.threads)
-        found = opened.method.recalibrate(server, clients, evaluation)
-        metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
+        judged = opened.method.recalibrate(server, clients, evaluation)
+        metrics = opened.method.evaluate(server.with_model(judged), clients, evaluation)
         numbers = {name: float(value) for name, value in metrics.items()}
-        return Evaluated(numbers, {name: tensor.cpu().numpy() for name, tensor in found.items()})
+        return EvaluateAnswer(numbers, {name: tensor.cpu().numpy() for name, tensor in judged.items()})
 
-    def recalibrate(self, request: Recalibrate) -> Evaluated:
+    def recalibrate(self, request: Recalibrate) -> EvaluateAnswer:
         """Compute, at a site, the tensors that replace those of a state in its evaluation."""
         opened, server, clients, evaluation = self.about(request, final=request.final)
         known = [LayerSums.from_arrays(arrays, self.device) for arrays in request.layers]
         evaluation = replace(evaluation, at_site=SiteSums(known))
         try:
-            found = opened.method.recalibrate(server, clients, evaluation)
+            tensors = opened.method.recalibrate(server, clients, evaluation)
         except LayerNeeded as needed:
-            return Evaluated(sums=needed.sums.arrays())
-        judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return Evaluated(judged=judged)
+            return EvaluateAnswer(sums=needed.sums.arrays())
+        judged = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        return EvaluateAnswer(judged=judged)
 
-    def assign(self, request: Assign) -> Assigned:
+    def assign(self, request: Assign) -> AssignAnswer:
         """Find every sample's cluster under a server state, judge them, and return features to draw."""
         release_freed_memory()
         opened, server, clients, evaluation = self.about(request, final=True)
         if not request.site:  # whose state is recalibrated
             # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
             server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
-        found = assignment_of(opened.method, server, clients, evaluation)
-        cluster = found.cluster.cpu().numpy()
-        features = found.feature_rows
+        assignment = assignment_of(opened.method, server, clients, evaluation)
+        cluster = assignment.cluster.cpu().numpy()
+        features = assignment.feature_rows
         score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
         rows, vectors = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
-        comparison = null_comparison(opened, evaluation, found)
+        comparison = null_comparison(opened, evaluation, assignment)
         release_freed_memory()  # while the table of clusters is made
-        return Assigned(
-            found.clusters,
+        return AssignAnswer(
+            assignment.clusters,
             cluster,
-            found.confidence.cpu().numpy(),
-            _array(found.centres),
-            _array(found.distance),
+            assignment.confidence.cpu().numpy(),
+            _array(assignment.centres),
+            _array(assignment.distance),
             score,
             rows,
             vectors,
@@ -279,14 +279,14 @@ class Worker:
         )
 
 
-def evaluate_at_site(opened: OpenedRun, server: Server, clients: Clients, evaluation: Evaluation) -> Evaluated:
+def evaluate_at_site(opened: OpenedRun, server: Server, clients: Clients, evaluation: Evaluation) -> EvaluateAnswer:
     """Judge a state, which is recalibrated, on a site's samples."""
     sums = SiteSums()
     metrics = opened.method.evaluate(server, clients, replace(evaluation, at_site=sums))
-    found = {"samples": np.array([sample_count(evaluation)])}
+    counts = {"samples": np.array([sample_count(evaluation)])}
     if sums.tables:
-        found["table"] = sums.tables[-1]
-    return Evaluated({name: float(value) for name, value in metrics.items()}, sums=found)
+        counts["table"] = sums.tables[-1]
+    return EvaluateAnswer({name: float(value) for name, value in metrics.items()}, sums=counts)
 
 
 def _array(tensor: Tensor | None) -> np.ndarray | None:
@@ -346,8 +346,8 @@ def check_plan(plan: SumPlan, client: int) -> None:
         raise ClientError(f"client {client} is asked for a sum over clients {plan.clients}: three or more hide it")
 
 
-def failure(error: Exception) -> Failed:
+def failure(error: Exception) -> Failure:
     """Return an exception as an answer: its message and its cause."""
     if isinstance(error, ShoalError):
-        return Failed(str(error), error.failure_cause)
-    return Failed(f"{type(error).__name__}: {error}")
+        return Failure(str(error), error.failure_cause)
+    return Failure(f"{type(error).__name__}: {error}")

@@ -99,17 +99,17 @@ def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str
 
 def local_centres(samples: ClientSamples, search: Search, seed: int, purpose: str) -> list[tuple[Tensor, Tensor]]:
     """Return for each client the centres that it finds, and how many samples each has; none of too few samples."""
-    found = []
+    by_client = []
     for client in range(samples.clients):
         x = samples.samples_of(client)
         if len(x) < search.least_points:
-            found.append((x[:0], x.new_zeros(0)))
+            by_client.append((x[:0], x.new_zeros(0)))
             continue
         wanted = max(1, min(search.max_clusters, len(x) // SAMPLES_PER_CENTRE))
         centres, sizes = kmeans(x.numpy(), wanted, Streams(seed, client=client).numpy(purpose), starts=1).counted()
         large = sizes >= search.least_points
-        found.append((centres[large], sizes[large]))
-    return found
+        by_client.append((centres[large], sizes[large]))
+    return by_client
 
 
 def sums_over_clients(samples: ClientSamples, centres: Tensor, min_points: int) -> Sums:

@@ -36,7 +36,7 @@ from shoal.methods.features.space import (
 from shoal.methods.features.spectral import landmark_count
 from shoal.methods.features.vectors import SITE_OFFSET, SpaceVectors, VectorSource
 from shoal.methods.scores.assignment import Nearest, nearest_centres
-from shoal.methods.scores.evaluation import Judged, evaluate_predictor
+from shoal.methods.scores.evaluation import JudgedSamples, evaluate_predictor
 
 CENTRES = "centres"
 """Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
@@ -179,7 +179,7 @@ class CentreClustering(Method):
 
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
         """Yield the clusters of all samples, and of those that judge features also their vectors."""
-        judged = Judged.at_end(evaluation)
+        judged = JudgedSamples.at_end(evaluation)
         for start, z in self.judged_vectors(server, clients, evaluation).batches(evaluation.batch):
             predicted = self.assign(server, z)
             kept = judged.rows_of(predicted.embedding, start)

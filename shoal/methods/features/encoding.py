@@ -17,7 +17,7 @@ ENCODER = "frozen encoder"
 """Its purpose among the networks that a method has drawn."""
 
 
-class Untrained(nn.Module):
+class UntrainedNetwork(nn.Module):
     """A network with its initial weights: images in [0, 1] to features, normalised as for training."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -54,6 +54,6 @@ def encoder_of(context: Context, drawn: MutableMapping[str, nn.Module]) -> nn.Mo
             except EncoderError as error:
                 raise MethodError(f"model.encoder: {error}") from error
         else:
-            network = Untrained(seeded(lambda: build_encoder(name, context.spec.shape), context, ENCODER))
+            network = UntrainedNetwork(seeded(lambda: build_encoder(name, context.spec.shape), context, ENCODER))
         drawn[ENCODER] = network.to(context.device).eval()
     return drawn[ENCODER]

@@ -89,7 +89,7 @@ def less_offsets(samples: ClientSamples, search: Search, seed: int, landmarks: i
     wide = replace(search, max_clusters=landmarks or search.max_clusters)
     sent = local_centres(samples, wide, seed, purpose)
     if landmarks:
-        found: RaceEnd | None = offsets_if_sites_differ(sent, search.min_clusters, rng)
+        chosen_end: RaceEnd | None = offsets_if_sites_differ(sent, search.min_clusters, rng)
     else:
         vectors = [samples.samples_of(client) for client in range(samples.clients)]
         numbers = range(search.min_clusters, search.max_clusters + 1)
@@ -98,7 +98,7 @@ def less_offsets(samples: ClientSamples, search: Search, seed: int, landmarks: i
         largest = list(map(max, shares, shares[1:], shares[2:]))
         if min(largest, default=1.0) > MOST_COST:
             return samples
-        found = ends[1 + largest.index(min(largest))]
-    if found is None:
+        chosen_end = ends[1 + largest.index(min(largest))]
+    if chosen_end is None:
         return samples
-    return samples._replace(x=samples.x - found.offsets[samples.client])
+    return samples._replace(x=samples.x - chosen_end.offsets[samples.client])

@@ -208,8 +208,8 @@ def local_centres(
         none = torch.zeros(sets, 0, drawn.shape[1], dtype=torch.float64)
         return {"centres": none, "counts": none[:, :, 0]}
     rng = client.streams.numpy("kmeans")
-    found = [kmeans(drawn, count, rng, starts=starts).counted() for _ in range(sets)]
-    centres, sizes = map(torch.stack, zip(*found, strict=True))
+    sets_of_centres = [kmeans(drawn, count, rng, starts=starts).counted() for _ in range(sets)]
+    centres, sizes = map(torch.stack, zip(*sets_of_centres, strict=True))
     few = sizes < min_points
     counts = sizes.masked_fill(few, 0) * (len(z) / len(drawn))
     return {"centres": centres.masked_fill(few[:, :, None], 0), "counts": counts}

@@ -49,7 +49,7 @@ def evaluate_predictor(
         Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
         log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also `representation_metrics`.
     """
-    judged = Judged.at_end(evaluation)
+    judged = JudgedSamples.at_end(evaluation)
     if shards is None:
         shards = predictions_of(predict, evaluation, judged.rows_of)
     predictions = joined(shards, sample_count(evaluation), len(judged.every))
@@ -89,7 +89,7 @@ def evaluate_features(
         own = replace(evaluation, at_site=None)  # K-means at another site numbers its clusters otherwise
         metrics = cluster_metrics(clustering.cluster, clusters, own)
     if evaluation.final:
-        judged = Judged.at_end(evaluation)
+        judged = JudgedSamples.at_end(evaluation)
         h = judged.rows_of(h, 0)
         metrics |= representation_metrics(embed, h, judged, evaluation, recipe)
     return metrics
@@ -181,7 +181,7 @@ def features_only(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Predi
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSamples:
     """The samples that judge a representation, as positions among training then test samples.
 
     Attributes:
@@ -199,7 +199,7 @@ class Judged:
     some: Tensor
 
     @classmethod
-    def at_end(cls, evaluation: Evaluation) -> Judged:
+    def at_end(cls, evaluation: Evaluation) -> JudgedSamples:
         """Draw the samples of the final evaluation; other evaluations judge no representation, and draw none."""
         if not evaluation.final:
             none = torch.empty(0, dtype=torch.int64)
@@ -235,13 +235,13 @@ def _draw(positions: Tensor, maximum: int, generator: torch.Generator) -> Tensor
 def representation_metrics(
     embed: Callable[[Tensor], Tensor],
     h: Tensor,
-    judged: Judged,
+    judged: JudgedSamples,
     evaluation: Evaluation,
     recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
     """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe `alignment`.
 
-    kNN and probe learn from training samples and are tested on the test part; see `Judged`.
+    kNN and probe learn from training samples and are tested on the test part; see `JudgedSamples`.
 
     Args:
         embed: maps samples x to embeddings (n, d).

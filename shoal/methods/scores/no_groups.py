@@ -98,8 +98,8 @@ def gain_over_no_groups(
         rng: draws starts and random samples.
         widths: numbers of columns that code one measurement each, which has one of them set; none: each column is one.
     """
-    large, clusters, found = gains(x.astype(np.float64), clusters, rng, widths)
-    return Groups(min(found, default=None), clusters, len(large), are_symmetric(large))
+    large, clusters, by_null = gains(x.astype(np.float64), clusters, rng, widths)
+    return Groups(min(by_null, default=None), clusters, len(large), are_symmetric(large))
 
 
 def gains(
@@ -126,15 +126,15 @@ def gains(
         x = x[large]
         clusters = int(kept.sum())
     left = float(np.mean(shares_left([x] * STARTS, clusters, rng)))
-    found: list[float] = []
+    by_null: list[float] = []
     columns = np.eye(x.shape[1])
     principal = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))[1]
     for axes, uniform in ((principal, False), (columns, True), (principal, True), (columns, False)):
-        if not found or found[-1] >= NO_GROUPS_GAIN:
+        if not by_null or by_null[-1] >= NO_GROUPS_GAIN:
             draw = without_groups(x, axes, widths, uniform=uniform)
             random = shares_left((draw(rng) for _ in range(DRAWS)), clusters, rng)
-            found.append(float((random.mean() - left) / max(random.std(), 1e-12)))
-    return x, clusters, found
+            by_null.append(float((random.mean() - left) / max(random.std(), 1e-12)))
+    return x, clusters, by_null
 
 
 def are_symmetric(x: np.ndarray) -> bool:

@@ -32,7 +32,7 @@ from shoal.methods.ssd.losses import (
 )
 from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.heads import Projected
+from shoal.models.heads import Projections
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class SSD(SelfSupervised):
             out = model(*batch)
         return self.loss_of(out, extra)
 
-    def loss_of(self, out: Projected, extra: Tensors) -> StepResult:
+    def loss_of(self, out: Projections, extra: Tensors) -> StepResult:
         """Return the loss of what the network made of both views, and its terms."""
         s = self.settings
         z = self.directions(out.z, extra)

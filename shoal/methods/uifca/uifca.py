@@ -240,8 +240,8 @@ class UIFCA(FlowMethod):
         state = UIFCAState.from_server(server)
         if not state.assigned or not server.round:
             return {}
-        found = self.current_assignment(server, clients)
-        loss = found.loss
+        current = self.current_assignment(server, clients)
+        loss = current.loss
         if self.context.spec.kind == "image":
             loss = bits_per_dimension(-loss, math.prod(self.context.spec.shape))
         progress = {
@@ -250,8 +250,8 @@ class UIFCA(FlowMethod):
             "empty": float(len(state.empty)),
             "diverged": float(len(state.diverged)),
         }
-        scores = assignment_metrics(self.assigned(server, clients, evaluation, found), evaluation)
-        return progress | scores | point_scores(found, loss)
+        scores = assignment_metrics(self.assigned(server, clients, evaluation, current), evaluation)
+        return progress | scores | point_scores(current, loss)
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Assign clients' points under the current flows, and test samples to their likeliest flow, with posteriors.
@@ -275,7 +275,7 @@ class UIFCA(FlowMethod):
         state = UIFCAState.from_server(server)
         # The cluster round of these flows: a finished one has already been counted.
         during = state.cluster_round - (1 if state.begins_cluster_round else 0)
-        found = []
+        clusters = []
         truth = []
         losses = []
         for client in clients:
@@ -285,10 +285,10 @@ class UIFCA(FlowMethod):
             free = self.reassigned(client, during)
             cluster[free] = likeliest[free]
             losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
-            found.append(cluster.cpu())
+            clusters.append(cluster.cpu())
             if client.train.data.train_y is not None:
                 truth.append(client.train.y().cpu())
-        return CurrentAssignment(torch.cat(found), torch.cat(truth) if truth else None, torch.cat(losses))
+        return CurrentAssignment(torch.cat(clusters), torch.cat(truth) if truth else None, torch.cat(losses))
 
 
 def lowest(losses: Tensor) -> Tensor:

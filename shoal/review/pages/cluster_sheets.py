@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.engine.sites.site_table import site_table
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.engine.store.run_events import WARNING
@@ -72,7 +72,7 @@ def draw_sheets(folder: Path, table: pd.DataFrame, image_of: Callable[[str, int]
     return drawn
 
 
-def draw_sheets_of_site(run: RunFolder, own: Prepared) -> list[Path]:
+def draw_sheets_of_site(run: RunFolder, own: PreparedSet) -> list[Path]:
     """Draw the sheets of a site's own samples, which stay there.
 
     Args:
@@ -98,7 +98,7 @@ def named_clusters(run: RunFolder) -> pd.DataFrame | None:
     return with_stable_numbers(table)
 
 
-def images_of(prepared: Prepared) -> Callable[[str, int], np.ndarray]:
+def images_of(prepared: PreparedSet) -> Callable[[str, int], np.ndarray]:
     """Return a function from (part, number) to the image, uint8 (channels, height, width)."""
     paint = painter_of(prepared)
 
@@ -168,7 +168,7 @@ Painter = Callable[[np.ndarray], np.ndarray]
 """From a sample as it is stored to an image uint8 (1 or 3, height, width)."""
 
 
-def painter_of(prepared: Prepared) -> Painter:
+def painter_of(prepared: PreparedSet) -> Painter:
     """Return a function that draws a sample of a set of images or windows.
 
     All windows have one scale, so that a high one looks high: from the lowest to the highest value of each channel.

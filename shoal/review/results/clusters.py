@@ -28,9 +28,9 @@ from shoal.core.streams import Streams
 from shoal.data.intake.table_coding import CODING, TableCoding, coding_of
 from shoal.data.intake.windows import WindowRule, window_rule
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import DataSpec, Prepared, open_prepared
+from shoal.data.sets.prepared import DataSpec, PreparedSet, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.engine.messages.wire import Assign, Assigned, Call, Failed
+from shoal.engine.messages.wire import Assign, AssignAnswer, Call, Failure
 from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import (
@@ -210,7 +210,7 @@ def keep_facts_digest(run: RunFolder) -> None:
         run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
-def assign_samples(run: RunFolder, round: int, call: Call) -> Assigned:
+def assign_samples(run: RunFolder, round: int, call: Call) -> AssignAnswer:
     """Have a worker find the clusters of all samples under the state of a round, once more if the worker is lost.
 
     Raises:
@@ -225,13 +225,13 @@ def assign_samples(run: RunFolder, round: int, call: Call) -> Assigned:
         answer = call(request)
     except WorkerLost:
         answer = call(request)
-    if isinstance(answer, Failed):
+    if isinstance(answer, Failure):
         raise MethodError(answer.error)
-    assert isinstance(answer, Assigned)
+    assert isinstance(answer, AssignAnswer)
     return answer
 
 
-def write_clusters(run: RunFolder, round: int, found: Assigned) -> None:
+def write_clusters(run: RunFolder, round: int, found: AssignAnswer) -> None:
     """Write table, centres, features to draw and facts from what a worker slot found.
 
     Args:
@@ -300,7 +300,7 @@ def write_facts(
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
 
 
-def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> StableNames | None:
+def stable_names(run: RunFolder, table: pd.DataFrame, found: AssignAnswer) -> StableNames | None:
     """Return the names of a night's clusters, which continue the champion's; None for a run outside nights.
 
     Args:
@@ -366,7 +366,7 @@ def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> S
     return site_dependence(owned["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
 
 
-def clustered_data(prepared: Prepared) -> ClusteredData:
+def clustered_data(prepared: PreparedSet) -> ClusteredData:
     """Return the facts about a data set that clusters.json holds."""
     return ClusteredData(
         spec=prepared.spec,
@@ -378,7 +378,7 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
     )
 
 
-def cluster_table(prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
+def cluster_table(prepared: PreparedSet, partition: Partition, found: AssignAnswer) -> pd.DataFrame:
     """Return a row a sample: training samples of some client, in the order of the set, then all test samples.
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
@@ -428,7 +428,7 @@ def partition_client_names(partition: Partition) -> list[str]:
     return list(partition.client_names) or [str(k) for k in range(partition.clients)]
 
 
-def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> np.ndarray | None:
+def label_names(prepared: PreparedSet, partition: Partition, order: np.ndarray) -> np.ndarray | None:
     """Return the label of each row of the table in words; None where the set has no labels.
 
     Raises:
@@ -446,13 +446,13 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
             f"{prepared.manifest.name!r} has samples with label {largest}, and names for {len(words)} classes: prepare "
             "or add the set again"
         )
-    found = np.full(len(known), None, dtype=object)
+    labels = np.full(len(known), None, dtype=object)
     labelled = known >= 0
-    found[labelled] = np.array(words, dtype=object)[known[labelled]]
-    return found
+    labels[labelled] = np.array(words, dtype=object)[known[labelled]]
+    return labels
 
 
-def on_odd_of(prepared: Prepared) -> str:
+def on_odd_of(prepared: PreparedSet) -> str:
     """Return what is done with new images of another size: resize where the set itself was made so, else skip."""
     extra = prepared.manifest.extra
     if extra.get("on_odd") == "resize" or extra.get("resized"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS
 from shoal.methods.scores.verdict import Verdict
@@ -97,7 +97,7 @@ def shown_metrics(result: RunResult) -> dict[str, float]:
     return {**first, **result.quality, **metrics, **last}
 
 
-def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
+def run_data(run: RunFolder) -> tuple[PreparedSet, Partition] | None:
     """Return the data set and the partition of a run; None where either is not here, or is another one now.
 
     Args:

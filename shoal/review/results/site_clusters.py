@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.streams import Streams
 from shoal.data.sets.prepared import open_prepared
-from shoal.engine.messages.wire import Assign, AssignedAtSite, Call, Failed
+from shoal.engine.messages.wire import Assign, Call, Failure, SiteAssignAnswer
 from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.engine.store.checkpoint import load_index, load_manifest
 from shoal.engine.store.lineage import SiteVersion
@@ -34,7 +34,7 @@ Baseline = Callable[[int], tuple[str, Comparison] | None]
 """Returns the space of a federated baseline of so many clusters, and how the sites judge it; None: there is none."""
 
 
-def answers_of_sites(run: RunFolder, round: int, call: Call) -> list[AssignedAtSite]:
+def answers_of_sites(run: RunFolder, round: int, call: Call) -> list[SiteAssignAnswer]:
     """Have each site find the clusters of its samples; arguments and errors as of `write_clusters_of_sites`."""
     sites = run.lineage().sites
     ask = partial(assign_at_site, run, round, call)
@@ -89,7 +89,7 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     )
 
 
-def comparison_of(answers: list[AssignedAtSite]) -> Comparison | None:
+def comparison_of(answers: list[SiteAssignAnswer]) -> Comparison | None:
     """Return the mean of the sites' comparisons with null baselines; None: no site has one."""
     comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
     return mean_comparison(comparisons) if comparisons else None
@@ -104,14 +104,14 @@ def beside(comparison: Comparison, space: str, baseline: Comparison) -> Comparis
     return replace(comparison, baseline_acc=acc, baseline_neighbours=neighbours)
 
 
-def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: SiteVersion) -> AssignedAtSite:
+def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: SiteVersion) -> SiteAssignAnswer:
     """Have a site find the clusters of its samples; arguments and errors as of `write_clusters_of_sites`."""
     index = load_index(run, round)
     files = tuple(index.client(client) for client in about.clients)
     answer = call(Assign(run.path, round, RoundPaths(run.path, round).server, files, site=site))
-    if isinstance(answer, Failed):
+    if isinstance(answer, Failure):
         raise MethodError(answer.error)
-    assert isinstance(answer, AssignedAtSite)
+    assert isinstance(answer, SiteAssignAnswer)
     return answer
 
 
@@ -135,7 +135,7 @@ def site_rows(run: RunFolder) -> list[dict[str, str]]:
     return rows
 
 
-def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:
+def mean_silhouette(answers: list[SiteAssignAnswer]) -> float | None:
     """Return the mean over the sites that have one, by samples; None: none has."""
     having = [answer for answer in answers if answer.silhouette is not None]
     if not having:
@@ -144,7 +144,7 @@ def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:
 
 
 def dependence_of_counts(
-    run: RunFolder, sites: list[SiteVersion], answers: list[AssignedAtSite]
+    run: RunFolder, sites: list[SiteVersion], answers: list[SiteAssignAnswer]
 ) -> SiteDependence | None:
     """Return how much the client of a sample says about its cluster, from counts."""
     clients = np.concatenate([about.clients for about in sites])

@@ -122,8 +122,8 @@ def names_after(old: NamedTable, table: pd.DataFrame, clusters: int, taken: int)
     count = len(old.names.names)
     names = replace(old.names, next_name=max(old.names.next_name, taken))
     shared = shared_samples(old.table, table, count, clusters)
-    found = name_clusters(names, _sizes(old.table, count), shared, _sizes(table, clusters))
-    return replace(found, before=old.run)
+    named = name_clusters(names, _sizes(old.table, count), shared, _sizes(table, clusters))
+    return replace(named, before=old.run)
 
 
 def name_clusters(old: StableNames, old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> StableNames:

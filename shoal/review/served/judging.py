@@ -25,7 +25,7 @@ import torch
 from shoal.core.errors import ShoalError
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.engine.sites.held_out import CONFIDENCE, NEIGHBOURS, HeldOutClusters, held_out_rows
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.null_baselines import encoded
@@ -112,7 +112,7 @@ class HeldOut:
         clients: the name of each sample's client (n,); None where nobody knows it.
     """
 
-    prepared: Prepared
+    prepared: PreparedSet
     x: np.ndarray
     y: np.ndarray | None
     encoder: FrozenEncoder | None = None
@@ -145,11 +145,11 @@ def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, HeldOutClust
         )
     clients = np.full(len(samples.x), "") if samples.clients is None else samples.clients
     cluster = by_client(predictor, samples.x, clients, Intake())["cluster"].to_numpy()
-    found = HeldOutClusters(cluster, predictor.clusters, samples.neighbours, samples.y)
-    return HeldOutScores(run.name, len(samples.x), {name: found.score(name) for name in found.names}), found
+    clusters = HeldOutClusters(cluster, predictor.clusters, samples.neighbours, samples.y)
+    return HeldOutScores(run.name, len(samples.x), {name: clusters.score(name) for name in clusters.names}), clusters
 
 
-def check_held_out(prepared: Prepared) -> None:
+def check_held_out(prepared: PreparedSet) -> None:
     """Refuse a set that holds out too few samples to compare two models.
 
     Raises:
@@ -163,7 +163,7 @@ def check_held_out(prepared: Prepared) -> None:
         )
 
 
-def held_out_samples(prepared: Prepared, encoder: FrozenEncoder | None = None) -> HeldOut:
+def held_out_samples(prepared: PreparedSet, encoder: FrozenEncoder | None = None) -> HeldOut:
     """Return the held-out samples of a set.
 
     Args:

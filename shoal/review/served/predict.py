@@ -22,7 +22,7 @@ from shoal.core.errors import DataError, first_of, shown
 from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
 from shoal.data.intake.image_decoding import CONVERTED, Unusable, decode, decode_with_changes, why_not_read
-from shoal.data.intake.images import GREY_IN_COLOUR, Rejected, in_form, listing, note_left_out
+from shoal.data.intake.images import GREY_IN_COLOUR, RejectedFile, in_form, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import TableCoding, encode
@@ -59,7 +59,7 @@ ROWS_PER_BATCH = 4096
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedClusters:
     """The clusters of new samples.
 
     Attributes:
@@ -71,7 +71,7 @@ class Predicted:
     """
 
     table: pd.DataFrame
-    skipped: list[Rejected]
+    skipped: list[RejectedFile]
     intake: Intake = field(default_factory=Intake)
 
 
@@ -244,7 +244,7 @@ def predict(
     on_odd: str = "as-set",
     embedding: str = "none",
     only: Collection[str] | None = None,
-) -> Predicted:
+) -> PredictedClusters:
     """Return the clusters of new samples.
 
     Args:
@@ -284,7 +284,7 @@ def check_embedding(text: str) -> None:
         raise DataError(f"--embedding is {text!r}, expected one of {', '.join(get_args(Embedding))}")
 
 
-def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Collection[str] | None) -> Predicted:
+def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Collection[str] | None) -> PredictedClusters:
     intake = Intake()
     root = folder_of(source)
     names = images_in(source, predictor.image_spec.name, intake) if only is None else sorted(only)
@@ -293,7 +293,7 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
         raise DataError(
             f"no image in {source}: expected files such as .png or .jpg at any depth" + (f" ({seen})" if seen else "")
         )
-    skipped: list[Rejected] = []
+    skipped: list[RejectedFile] = []
     parts = []
     for site, of_site in itertools.groupby(names, site_of):
         group = list(of_site)
@@ -310,7 +310,7 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
     note_left_out(skipped, intake)
     table = pd.concat(parts or [no_samples()], ignore_index=True)
     intake.take("files", len(table))
-    return Predicted(table, skipped, intake)
+    return PredictedClusters(table, skipped, intake)
 
 
 def no_samples() -> pd.DataFrame:
@@ -318,14 +318,16 @@ def no_samples() -> pd.DataFrame:
     return pd.DataFrame(columns=["file", "cluster", "confidence"])
 
 
-def readable(files: Sequence[str], read: Callable[[str], np.ndarray], skipped: list[Rejected]) -> dict[str, np.ndarray]:
+def readable(
+    files: Sequence[str], read: Callable[[str], np.ndarray], skipped: list[RejectedFile]
+) -> dict[str, np.ndarray]:
     """Return the images that can be used, by their files; others go to `skipped`."""
     images = {}
     for file in files:
         try:
             images[file] = read(file)
         except Unusable as error:
-            skipped.append(Rejected(file, str(error), error.kind))
+            skipped.append(RejectedFile(file, str(error), error.kind))
     return images
 
 
@@ -341,7 +343,7 @@ def site_of(file: str) -> str:
     return file.rpartition("/")[0].split("/")[0]
 
 
-def _predict_table(predictor: Predictor, source: Path) -> Predicted:
+def _predict_table(predictor: Predictor, source: Path) -> PredictedClusters:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
     if source.is_dir() or not source.name.lower().endswith(SUFFIXES):
@@ -355,7 +357,7 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
         windows, names = new_windows(source, data.windows, intake)
         assigned = predictor.assign_array(windows)
         assigned.insert(1, "window", names)
-        return Predicted(assigned, [], intake)
+        return PredictedClusters(assigned, [], intake)
     table = read_table(source, intake=intake)
     intake.see("columns", len(table.columns))
     coding = data.coding or TableCoding(tuple(map(tidy, data.features)))
@@ -385,7 +387,7 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     intake.take("rows", len(x))
     assigned = by_client(predictor, x.reshape(len(x), *spec.shape), clients[kept], intake)
     assigned["row"] = np.flatnonzero(kept)
-    return Predicted(assigned, [], intake)
+    return PredictedClusters(assigned, [], intake)
 
 
 def by_client(predictor: Predictor, x: np.ndarray, clients: np.ndarray, intake: Intake) -> pd.DataFrame:
@@ -423,7 +425,7 @@ def site_model(predictor: Predictor, x: np.ndarray, site: str, intake: Intake) -
     return predictor.at_site(x, memory)
 
 
-def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
+def _predict_vectors(predictor: Predictor, source: Path) -> PredictedClusters:
     """Return the clusters of the vectors in a file of arrays, block by block."""
     spec = predictor.spec
     file = open_array_file(source)
@@ -437,7 +439,7 @@ def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
     intake.take("rows", rows)
     table = pd.concat(parts, ignore_index=True)
     table["row"] = table.index
-    return Predicted(table, [], intake)
+    return PredictedClusters(table, [], intake)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
@@ -475,7 +477,7 @@ def check_table(path: Path) -> None:
         raise DataError(f"--out {path}: expected a name that ends in {', '.join(TABLES)}")
 
 
-def check_images(predicted: Predicted) -> None:
+def check_images(predicted: PredictedClusters) -> None:
     """Refuse a contact sheet of samples that are not images.
 
     Raises:
@@ -489,7 +491,7 @@ def check_images(predicted: Predicted) -> None:
     raise DataError(f"--sheet draws images, and these samples are {what}: leave it out")
 
 
-def predicted_sheet(predicted: Predicted, source: Path, path: Path) -> Path:
+def predicted_sheet(predicted: PredictedClusters, source: Path, path: Path) -> Path:
     """Draw one contact sheet of new images, a block a cluster: the most certain first, then the least certain.
 
     Raises:

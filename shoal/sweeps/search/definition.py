@@ -73,7 +73,7 @@ class SearchError(ShoalError):
     """A search is wrong, or cannot be started or resumed."""
 
 
-class Varied(Section):
+class VariedSetting(Section):
     """The values that one setting may have: `choices`, or a range from `low` to `high`."""
 
     choices: tuple[Value, ...] | None = Field(None, description="the values, at least two; they have no order")
@@ -87,7 +87,7 @@ class Varied(Section):
     )
 
     @model_validator(mode="after")
-    def _check_kind(self) -> Varied:
+    def _check_kind(self) -> VariedSetting:
         if self.choices is not None:
             if self.log or (self.low, self.high, self.step) != (None, None, None):
                 raise ValueError("choices exclude low, high, log and step")
@@ -118,7 +118,7 @@ class SearchDefinition(Section):
 
     name: str = Field(pattern=NAME, description="name of the search; its folder is results/searches/NAME")
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of a run that all trials share")
-    vary: dict[str, Varied] = Field(
+    vary: dict[str, VariedSetting] = Field(
         min_length=1,
         description="settings that vary, by their dotted keys: {choices: [...]}, or {low, high, log, step}",
     )
@@ -215,7 +215,7 @@ def make_search(raw: dict[str, Any]) -> SearchDefinition:
     return definition.model_copy(update={"vary": vary})
 
 
-def typed_choices(definition: SearchDefinition, path: str, varied: Varied) -> Varied:
+def typed_choices(definition: SearchDefinition, path: str, varied: VariedSetting) -> VariedSetting:
     """Return the values of a setting with choices of its type; a choice that it refuses stays text."""
     typed = []
     for choice in varied.choices or ():
@@ -256,7 +256,7 @@ def check_search(definition: SearchDefinition) -> None:
                 raise SearchError(f"vary.{path}: {value} cannot be used: {error}") from None
 
 
-def check_variation(definition: SearchDefinition, path: str, varied: Varied) -> None:
+def check_variation(definition: SearchDefinition, path: str, varied: VariedSetting) -> None:
     """Refuse a setting that cannot vary in this search.
 
     Raises:

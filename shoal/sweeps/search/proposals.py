@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.streams import stream_seed
-from shoal.sweeps.search.definition import SearchDefinition, SearchError, Varied
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, VariedSetting
 
 if TYPE_CHECKING:  # it takes a second to import, and need not be installed
     import optuna
@@ -40,7 +40,7 @@ def import_optuna() -> Any:
     return optuna
 
 
-def distribution(varied: Varied) -> BaseDistribution:
+def distribution(varied: VariedSetting) -> BaseDistribution:
     """Return the values of a setting as a distribution of Optuna."""
     distributions = import_optuna().distributions
     if varied.choices is not None:

@@ -13,12 +13,12 @@ from shoal.core.errors import DataError
 from shoal.data.intake.copies import draw_test_part, find_copies
 from shoal.data.intake.own_images import WAITING, read_folder
 from shoal.data.intake.own_store import Arrivals, Batch, store_batch
-from shoal.data.sets.prepared import Prepared, array_digest
+from shoal.data.sets.prepared import PreparedSet, array_digest
 from shoal.data.sets.sample_files import sample_files
 from tests.planted_images import write_clients
 
 
-def take(folder: Path, store: Path, onto: Prepared | None = None, share: float = 0.3) -> Prepared:
+def take(folder: Path, store: Path, onto: PreparedSet | None = None, share: float = 0.3) -> PreparedSet:
     return store_batch("photos", store, batch_of(read_folder(folder, onto, grows=True)), share, 0, onto)
 
 
@@ -27,7 +27,7 @@ def batch_of(arrivals: Arrivals) -> Batch:
     return arrivals.batch
 
 
-def sides(prepared: Prepared) -> dict[str, str]:
+def sides(prepared: PreparedSet) -> dict[str, str]:
     table = sample_files(prepared)
     assert table is not None
     return dict(zip(table["file"], table["part"], strict=True))

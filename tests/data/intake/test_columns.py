@@ -14,20 +14,20 @@ import pytest
 from shoal.core.errors import DataError
 from shoal.data.intake.columns import feature_columns, words
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from tests.added_sets import add_set
 
 N = 60
 RNG = np.random.default_rng(0)
 REAL = RNG.normal(size=N)
-Add = Callable[..., tuple[Prepared, Intake]]
+Add = Callable[..., tuple[PreparedSet, Intake]]
 
 
 @pytest.fixture
 def add(tmp_path: Path) -> Add:
     """Add columns beside those of a client and of real numbers."""
 
-    def make(columns: dict[str, Any], suffix: str = ".csv", **options: Any) -> tuple[Prepared, Intake]:
+    def make(columns: dict[str, Any], suffix: str = ".csv", **options: Any) -> tuple[PreparedSet, Intake]:
         table = pd.DataFrame({"client": ["a", "b"] * (N // 2), "real": REAL, **columns})
         path = tmp_path / f"t{suffix}"
         if suffix == ".csv":
@@ -40,7 +40,7 @@ def add(tmp_path: Path) -> Add:
     return make
 
 
-def kept(prepared: Prepared) -> list[str]:
+def kept(prepared: PreparedSet) -> list[str]:
     return list(prepared.manifest.extra["features"])
 
 

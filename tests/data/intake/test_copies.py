@@ -11,7 +11,7 @@ from shoal.data.intake.copies import MIN_TRAIN, ON_BOTH_SIDES, ON_ONE_SIDE, Copi
 from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from tests.added_sets import add_set
 
 
@@ -23,13 +23,13 @@ def write(folder: Path, client: str, seeds: range, copies: tuple[str, ...] = (""
             Image.fromarray(pixels).save(folder / client / f"{seed}{copy}.png")
 
 
-def read(folder: Path, onto: Prepared | None = None, intake: Intake | None = None) -> Batch:
+def read(folder: Path, onto: PreparedSet | None = None, intake: Intake | None = None) -> Batch:
     batch = read_folder(folder, onto, intake=intake).batch
     assert batch is not None
     return batch
 
 
-def parts(prepared: Prepared) -> tuple[set[bytes], set[bytes]]:
+def parts(prepared: PreparedSet) -> tuple[set[bytes], set[bytes]]:
     test = () if prepared.test_x is None else prepared.test_x
     return {x.tobytes() for x in prepared.train_x}, {x.tobytes() for x in test}
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.sets.intake_notes import left_out_before
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.data.sets.sample_files import sample_files
 from tests.added_sets import add_set
 
@@ -24,7 +24,7 @@ def fill(folder: Path, client: str, values: range, size: int = 4, *, colour: boo
         Image.fromarray(np.full(shape, value, np.uint8)).save(folder / client / f"{value}.png")
 
 
-def values(prepared: Prepared, part: str) -> list[int]:
+def values(prepared: PreparedSet, part: str) -> list[int]:
     x = prepared.train_x if part == "train" else prepared.test_x
     assert x is not None
     return [int(each) for each in x[:, 0, 0, 0]]

@@ -12,14 +12,14 @@ import pytest
 from shoal.core.errors import DataError
 from shoal.data.intake.table_coding import EMBEDDING, MEASUREMENTS, TableCoding, coding_of, encode, kind_of_columns
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Manifest, Prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet
 from tests.added_sets import add_set
 
 CITIES = ["Oslo", "Rome", "Oslo", "Paris", "Rome", "Oslo"]
 FRAME = {"client": ["a", "b"] * 3, "age": [1.0, 2, 3, 4, 5, 6], "city": CITIES}
 
 
-def add(folder: Path, frame: dict[str, Any], file: str = "t.csv", **options: Any) -> tuple[Prepared, Intake]:
+def add(folder: Path, frame: dict[str, Any], file: str = "t.csv", **options: Any) -> tuple[PreparedSet, Intake]:
     path = folder / file
     if file.endswith(".csv"):
         pd.DataFrame(frame).to_csv(path, index=False)

@@ -15,7 +15,7 @@ from shoal.data.intake.own_store import NothingNew
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.windows import INCOMPLETE, MIXED, window_rule
 from shoal.data.sets.intake_notes import Intake
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.sample_files import sample_files
 from tests.added_sets import add_set
 
@@ -36,7 +36,7 @@ def meters(**changes: Any) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).assign(**changes)
 
 
-def add(folder: Path, table: pd.DataFrame, file: str = "t.csv", **options: Any) -> tuple[Prepared, Intake]:
+def add(folder: Path, table: pd.DataFrame, file: str = "t.csv", **options: Any) -> tuple[PreparedSet, Intake]:
     table.to_csv(folder / file, index=False)
     intake = Intake()
     if not options.keys() & {"window", "step", "append"}:

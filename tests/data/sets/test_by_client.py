@@ -14,7 +14,7 @@ from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID, ByColumn
 from shoal.data.sets import prepared as prepared_module
 from shoal.data.sets.by_client import ClientArray
-from shoal.data.sets.prepared import Prepared, array_digest, open_prepared, write_prepared
+from shoal.data.sets.prepared import PreparedSet, array_digest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, all_samples, client_samples
 from tests.added_sets import add_set
 
@@ -22,7 +22,7 @@ ROWS = 30
 OWNERS = [0, 2, 1, 0, 0, 2] * 5
 
 
-def add(folder: Path, test: float = 0.0) -> Prepared:
+def add(folder: Path, test: float = 0.0) -> PreparedSet:
     """Return a set of 30 rows whose value is the row's number, and whose label is that number modulo 3."""
     frame = pd.DataFrame(
         {"client": ["abc"[k] for k in OWNERS], "v": np.arange(ROWS) * 1.5, "label": np.arange(ROWS) % 3}

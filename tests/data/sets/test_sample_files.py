@@ -7,13 +7,13 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.sets.by_client import client_file
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import PreparedSet, open_prepared
 from shoal.data.sets.sample_files import FILES, sample_files
 from tests.added_sets import add_set
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Prepared:
+def photos(tmp_path: Path) -> PreparedSet:
     """Ten images of two clients, four of them in the test part; image i of a client is filled with its number."""
     for c, client in enumerate(("east", "west")):
         for i in range(5):
@@ -23,7 +23,7 @@ def photos(tmp_path: Path) -> Prepared:
     return add_set(tmp_path / "photos", "photos", tmp_path / "store", test=0.4)
 
 
-def test_every_sample_is_traced_to_its_file(photos: Prepared) -> None:
+def test_every_sample_is_traced_to_its_file(photos: PreparedSet) -> None:
     table = sample_files(photos)
     assert table is not None
     assert list(table.columns) == ["part", "index", "client", "file"]
@@ -49,11 +49,11 @@ def test_rows_of_a_table_are_numbered(tmp_path: Path) -> None:
     assert train["client"].tolist() == ["ba"[int(v) % 2] for v in prepared.train_x[:, 0]]
 
 
-def test_sets_without_file_names_have_none(digits: Prepared) -> None:
+def test_sets_without_file_names_have_none(digits: PreparedSet) -> None:
     assert sample_files(digits) is None
 
 
-def test_a_changed_or_missing_table_is_named(photos: Prepared) -> None:
+def test_a_changed_or_missing_table_is_named(photos: PreparedSet) -> None:
     path = photos.folder / client_file(0, FILES)
     pd.read_parquet(path).assign(file="other").to_parquet(path, index=False)
     with pytest.raises(DataError, match=r"0000/files\.parquet is missing or is not the file"):

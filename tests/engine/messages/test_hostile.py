@@ -17,7 +17,7 @@ import torch
 
 from shoal.engine.messages import inspection
 from shoal.engine.messages.inspection import Change, MessageRefused, check_answer, check_state, too_large_changes
-from shoal.engine.messages.wire import Trained
+from shoal.engine.messages.wire import TrainAnswer
 from shoal.engine.rounds import client_history
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.outcomes import RoundFailed
@@ -176,7 +176,7 @@ def test_a_worker_writes_nothing_of_odd_metrics(home: Path, small: Make) -> None
     class Seen(HostileWorker):
         def handle(self, request: Any) -> Any:
             answer = super().handle(request)
-            if isinstance(answer, Trained):
+            if isinstance(answer, TrainAnswer):
                 written.extend(c for c, done in answer.clients.items() if isinstance(done, FinishedWork))
             return answer
 

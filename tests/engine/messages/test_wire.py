@@ -16,12 +16,12 @@ from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Evaluate,
-    Evaluated,
-    Failed,
+    EvaluateAnswer,
+    Failure,
     Recalibrate,
     Request,
     Train,
-    Trained,
+    TrainAnswer,
 )
 from shoal.engine.rounds.round_record import client_row
 from shoal.engine.store.codec import StoreError
@@ -67,9 +67,9 @@ def test_requests_travel_as_they_are(request_: Request) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Trained({3: record_from_json(FinishedWork, DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED)}),
-        Evaluated({"acc": 0.5}),
-        Failed("gone", FailureCause.FILE),
+        TrainAnswer({3: record_from_json(FinishedWork, DONE), 5: Failure("no samples", FailureCause.MESSAGE_REFUSED)}),
+        EvaluateAnswer({"acc": 0.5}),
+        Failure("gone", FailureCause.FILE),
     ],
 )
 def test_answers_travel_as_they_are(answer: Answer) -> None:

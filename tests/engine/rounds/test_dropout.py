@@ -164,7 +164,7 @@ class Stragglers:
         copies = [self.late.submit(Worker().handle, old) for old in self.waiting]
         answer = self.worker.handle(request)
         for copy in copies:
-            self.came += type(copy.result()).__name__ == "Trained"
+            self.came += type(copy.result()).__name__ == "TrainAnswer"
         if isinstance(request, Train):
             self.waiting = [*self.waiting[-4:], request]
         return answer

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.engine.messages.wire import Answer, Evaluate, Failed, Request
+from shoal.engine.messages.wire import Answer, Evaluate, Failure, Request
 from shoal.engine.rounds.evaluation import EvaluationStep
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.store import opened_run
@@ -69,7 +69,7 @@ def test_an_evaluation_that_fails_ends_the_run(home: Path, small: Small) -> None
     worker = Worker()
 
     def call(request: Request) -> Answer:
-        return Failed("no memory is left") if isinstance(request, Evaluate) else worker.handle(request)
+        return Failure("no memory is left") if isinstance(request, Evaluate) else worker.handle(request)
 
     with pytest.raises(RunError, match="round 1 could not be evaluated: no memory is left"):
         straight(settings_of("fedcc", small), call)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, Failure, Request, Train, TrainAnswer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.store import checkpoint
 from shoal.engine.store.checkpoint import newest_valid, rounds_done
@@ -182,8 +182,8 @@ def failing(client: int, rounds: tuple[int, ...], times: int) -> Callable[[Reque
             left[request.round] -= 1
             others = tuple(each for each in request.clients if each.client != client)
             answer = worker.handle(replace(request, clients=others))
-            assert isinstance(answer, Trained)
-            return Trained({**answer.clients, client: Failed(f"client {client} fell over")})
+            assert isinstance(answer, TrainAnswer)
+            return TrainAnswer({**answer.clients, client: Failure(f"client {client} fell over")})
         return worker.handle(request)
 
     return call

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from shoal.engine.messages.wire import Trained
+from shoal.engine.messages.wire import TrainAnswer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger
@@ -95,7 +95,7 @@ def test_too_few_answers_spend_nothing_beyond_the_budget(home: Path, small: Make
 
     def loses(request: Any) -> Any:
         answer = worker.handle(request)
-        if isinstance(answer, Trained):
+        if isinstance(answer, TrainAnswer):
             answer.clients.pop(1, None)
         return answer
 

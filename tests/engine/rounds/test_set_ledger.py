@@ -14,7 +14,7 @@ import pytest
 
 from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import sealed
-from shoal.engine.messages.wire import Failed, Train, Trained
+from shoal.engine.messages.wire import Failure, Train, TrainAnswer
 from shoal.engine.rounds import privacy_ledger
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger, epsilon, rho
@@ -96,10 +96,10 @@ def test_a_client_that_works_again_is_counted_again(home: Path, small: Make) -> 
 
     def fails_once(request: Any) -> Any:
         answer = worker.handle(request)
-        if isinstance(request, Train) and isinstance(answer, Trained):
+        if isinstance(request, Train) and isinstance(answer, TrainAnswer):
             tries.update(list(answer.clients))
             if 1 in answer.clients and tries[1] == 1:
-                answer.clients[1] = Failed("it was not well")
+                answer.clients[1] = Failure("it was not well")
         return answer
 
     go_on(run, fails_once)
@@ -211,8 +211,8 @@ def test_too_small_a_budget_for_a_second_try(home: Path, small: Make) -> None:
 
     def fails(request: Any) -> Any:
         answer = worker.handle(request)
-        if isinstance(answer, Trained):
-            answer.clients[next(iter(answer.clients))] = Failed("it was not well")
+        if isinstance(answer, TrainAnswer):
+            answer.clients[next(iter(answer.clients))] = Failure("it was not well")
         return answer
 
     with pytest.raises(Exception, match=r"more than privacy\.epsilon"):
@@ -257,7 +257,7 @@ def test_too_few_answers_are_not_told(home: Path, small: Make) -> None:
 
     def loses(request: Any) -> Any:
         answer = worker.handle(request)
-        if isinstance(answer, Trained):
+        if isinstance(answer, TrainAnswer):
             answer.clients.pop(1, None)
         return answer
 

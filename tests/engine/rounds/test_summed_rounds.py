@@ -12,7 +12,7 @@ import torch
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.fixed_point import REST, decoded, encoded
 from shoal.engine.messages.masks import masked, public_key, secret_key
-from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, Failure, Request, Train, TrainAnswer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.finished_work import finished_work, forget_work, load_update
@@ -104,7 +104,7 @@ def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make,
 
     def call(request: Request) -> Answer:
         answer = worker.handle(request)
-        if isinstance(answer, Trained) and client in answer.clients:
+        if isinstance(answer, TrainAnswer) and client in answer.clients:
             again.append(answer.finished[client].sha256[work.update])
         return answer
 
@@ -151,15 +151,15 @@ class WithoutClient:
 
     def __call__(self, request: Request) -> Answer:
         answer = self.worker.handle(request)
-        if isinstance(request, Train) and isinstance(answer, Trained):
+        if isinstance(request, Train) and isinstance(answer, TrainAnswer):
             assert request.plan is not None
             self.attempts.append(request.plan.attempt)
             if 0 in answer.finished:
                 run = RunFolder(request.run)
                 self.sent.append(load_update(run, request.round, answer.finished[0]).message.tensors)
             if request.round == self.round:
-                gone = dict.fromkeys(self.clients & answer.clients.keys(), Failed("it is gone"))
-                return Trained({**answer.clients, **gone})
+                gone = dict.fromkeys(self.clients & answer.clients.keys(), Failure("it is gone"))
+                return TrainAnswer({**answer.clients, **gone})
         return answer
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal.core.errors import FailureCause
 from shoal.engine.messages import inspection
-from shoal.engine.messages.wire import Answer, Failed, Request, Train
+from shoal.engine.messages.wire import Answer, Failure, Request, Train
 from shoal.engine.rounds import training
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.training import even_cohorts
@@ -27,8 +27,8 @@ from tests.runs import go_on, numbers, straight, unwell
 
 Make = Callable[..., Any]
 FEDAVG: dict[str, Any] = {"method": {"name": "fedavg"}, "partition": {"clients": 4, "validation": 0.2}}
-ILL = Failed("it was ill")
-REFUSED = Failed("NaN", FailureCause.MESSAGE_REFUSED)
+ILL = Failure("it was ill")
+REFUSED = Failure("NaN", FailureCause.MESSAGE_REFUSED)
 
 
 def work(client: int) -> FinishedWork:

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.messages.wire import Evaluate, Failed
+from shoal.engine.messages.wire import Evaluate, Failure
 from shoal.engine.settings.hardware import device_here, resolve_machine, resolve_slots, slots_per_gpu
-from shoal.engine.settings.machine import Resolved
+from shoal.engine.settings.machine import RunHardware
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import INTERRUPTED
@@ -41,7 +41,7 @@ def test_a_run_that_began_on_a_gpu_is_not_resumed_without_one(
 ) -> None:
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers={"slots": slots})
     run = stopped(settings, "round_finished", 1)
-    run.set_lineage(resolved=Resolved("cuda", "bf16"))
+    run.set_lineage(resolved=RunHardware("cuda", "bf16"))
     before = run.status()
     with pytest.raises(SettingsError, match=NO_GPU) as told:
         drive(RunFolder(run.path))
@@ -73,7 +73,7 @@ def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.
 def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, small: Callable[..., Any]) -> None:
     there = {"runner": "dask", "address": "tcp://gpu-host:8786", "device": "cuda", "precision": "auto"}
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers=there | {"slots": "auto"})
-    assert resolve_machine(settings) == Resolved("cuda", "fp32")
+    assert resolve_machine(settings) == RunHardware("cuda", "fp32")
     assert new_run(settings).lineage().resolved.device == "cuda"
     with pytest.raises(SettingsError, match=r"workers\.device is cuda, and torch sees no GPU here"):
         resolve_machine(small(method={"name": "fedcc"}, workers=there | {"runner": "local"}))
@@ -85,7 +85,7 @@ def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, smal
 def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
     request = Evaluate(tmp_path / "run", 1, tmp_path / "state", (), final=False)
     answer = work(request, "cuda")
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, Failure)
     assert "torch sees none there: start workers only on hosts that have one" in answer.error
 
 

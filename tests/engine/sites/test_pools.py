@@ -20,7 +20,7 @@ import pytest
 from shoal.engine.cluster import dask_pool
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
-from shoal.engine.messages.wire import Answer, Evaluate, Failed, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, Evaluate, Failure, Request, Train, TrainAnswer
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Event
@@ -333,7 +333,7 @@ def test_other_runners_are_refused_with_those_that_there_are(small: Make, runner
 
 def test_a_worker_without_the_shared_folder_says_so() -> None:
     answer = work(Train(Path("/nowhere/at/all"), 1, (), ()), "cpu")
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, Failure)
     assert "does not see /nowhere/at/all" in answer.error
     assert "SHOAL_HOME" in answer.error
 
@@ -357,9 +357,14 @@ def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(home: Path, s
         answer = call(request)
         if isinstance(request, Evaluate) and request.round == 2:
             raise KeyboardInterrupt
-        if isinstance(answer, Trained) and isinstance(request, Train) and request.round == 2 and 0 in answer.clients:
+        if (
+            isinstance(answer, TrainAnswer)
+            and isinstance(request, Train)
+            and request.round == 2
+            and 0 in answer.clients
+        ):
             (request.run / "work" / "0002" / "done-0.json").unlink()
-            return Trained({**answer.clients, 0: Failed("not now")})
+            return TrainAnswer({**answer.clients, 0: Failure("not now")})
         return answer
 
     run = new_run(settings)

@@ -20,7 +20,7 @@ from shoal.core.errors import DataError, ShoalError
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import read_manifest
 from shoal.engine.messages.client_numbers import metrics_fault
-from shoal.engine.messages.wire import Trained
+from shoal.engine.messages.wire import TrainAnswer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.store.checkpoint import load_manifest, load_round
@@ -200,7 +200,7 @@ def test_an_answer_damaged_before_it_is_aggregated_ends_the_run_and_is_made_agai
 
     def rots(request: Any) -> Any:
         answer = worker.handle(request)
-        if isinstance(answer, Trained) and request.round == 2 and 1 in answer.clients and not spoilt:
+        if isinstance(answer, TrainAnswer) and request.round == 2 and 1 in answer.clients and not spoilt:
             spoilt.append(1)
             flip(RoundPaths(run.path, 2).work / answer.clients[1].update)
         return answer

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.sets.prepared import Manifest, Prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store import opened_run
@@ -24,7 +24,7 @@ CLIENTS = 3
 
 
 @pytest.fixture
-def mine(home: Path) -> Prepared:
+def mine(home: Path) -> PreparedSet:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("uvwx")).assign(client=np.arange(60) % CLIENTS)
     frame.to_csv(home / "t.csv", index=False)
@@ -44,7 +44,7 @@ def settings(rounds: int = 3):
     )
 
 
-def folder_of(mine: Prepared, client: int) -> Path:
+def folder_of(mine: PreparedSet, client: int) -> Path:
     return mine.folder / "clients" / f"{client:04d}"
 
 
@@ -55,7 +55,7 @@ def damage(folder: Path) -> None:
     (folder / "train_x.npy").write_bytes(raw)
 
 
-def test_a_client_trains_though_the_files_of_the_others_are_damaged(mine: Prepared) -> None:
+def test_a_client_trains_though_the_files_of_the_others_are_damaged(mine: PreparedSet) -> None:
     run = new_run(settings())
     for other in (0, 2):
         damage(folder_of(mine, other))
@@ -71,7 +71,7 @@ def test_a_client_trains_though_the_files_of_the_others_are_damaged(mine: Prepar
         opened.evaluation(1, final=True).train.x()
 
 
-def test_a_run_on_own_clients_ends_with_every_sample_in_a_cluster(mine: Prepared) -> None:
+def test_a_run_on_own_clients_ends_with_every_sample_in_a_cluster(mine: PreparedSet) -> None:
     run = new_run(settings(9))
     drive(run)
     table = pd.read_parquet(RunFolder(run.path).path / "clusters.parquet")
@@ -80,7 +80,7 @@ def test_a_run_on_own_clients_ends_with_every_sample_in_a_cluster(mine: Prepared
     assert table["client_name"].tolist() == [str(k % CLIENTS) for k in range(60)]
 
 
-def test_a_clients_file_is_compared_when_it_is_first_opened(mine: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_file_is_compared_when_it_is_first_opened(mine: PreparedSet, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(settings())
     compared: list[str] = []
     real = opened_run.check_file

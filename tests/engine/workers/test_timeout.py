@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shoal.engine.messages.wire import Failed, Train
+from shoal.engine.messages.wire import Failure, Train
 from shoal.engine.settings.hardware import resolve_timeout
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers import worker_processes
@@ -118,10 +118,10 @@ def test_a_worker_that_says_that_it_goes_on_has_all_the_time_it_needs(monkeypatc
         for _ in range(20):
             time.sleep(0.1)
             theirs.send(PROGRESS)
-        theirs.send(Failed("it ended"))
+        theirs.send(Failure("it ended"))
 
     threading.Thread(target=work, daemon=True).start()
-    assert process.call(Train(Path("/nowhere"), 1, (), ())) == Failed("it ended")
+    assert process.call(Train(Path("/nowhere"), 1, (), ())) == Failure("it ended")
     threading.Thread(target=theirs.recv, daemon=True).start()
     with pytest.raises(WorkerLost, match="finished neither a client nor a step"):
         process.call(Train(Path("/nowhere"), 1, (), ()))

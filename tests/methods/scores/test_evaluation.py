@@ -9,7 +9,7 @@ from shoal.data.views.augment import RECIPES
 from shoal.methods.contract.base import MethodError, Prediction
 from shoal.methods.contract.prediction import ShardPredictions
 from shoal.methods.scores import evaluation
-from shoal.methods.scores.evaluation import Judged, evaluate_features, evaluate_predictor
+from shoal.methods.scores.evaluation import JudgedSamples, evaluate_features, evaluate_predictor
 from shoal.methods.scores.representation import effective_rank, knn_accuracy
 
 ALWAYS = {"clusters_used", "balance"}
@@ -92,7 +92,7 @@ def test_of_many_samples_a_draw_judges(make_world, monkeypatch, test):
 
     asked = world.evaluation(final=True, batch=11)
     metrics = evaluate_predictor(noisy, asked)
-    judged = Judged.at_end(asked)
+    judged = JudgedSamples.at_end(asked)
     n = len(asked.train)
     assert (len(judged.learn), len(judged.held_out), len(judged.some)) == (30, 9, 7)
     assert not set(judged.learn.tolist()) & {*judged.held_out.tolist(), *judged.some.tolist()}

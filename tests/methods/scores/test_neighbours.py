@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import PreparedSet
 from shoal.methods.scores.clustering import accuracy
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features, unlike
 
 
-def test_clusterings_of_digits_are_ranked_as_their_accuracy_ranks_them(digits: Prepared) -> None:
+def test_clusterings_of_digits_are_ranked_as_their_accuracy_ranks_them(digits: PreparedSet) -> None:
     assert digits.test_x is not None
     assert digits.test_y is not None
     x, y = np.asarray(digits.test_x), np.asarray(digits.test_y)
@@ -24,7 +24,7 @@ def test_clusterings_of_digits_are_ranked_as_their_accuracy_ranks_them(digits: P
     assert abs(found[-1][1]) < 0.05
 
 
-def test_collapse_and_fewer_clusters_do_not_pay(digits: Prepared) -> None:
+def test_collapse_and_fewer_clusters_do_not_pay(digits: PreparedSet) -> None:
     assert digits.test_x is not None
     assert digits.test_y is not None
     x, y = np.asarray(digits.test_x), np.asarray(digits.test_y)
@@ -59,7 +59,7 @@ def test_neighbours_are_the_nearest_others() -> None:
         reference_features(np.zeros((3, 7), dtype=np.int32))
 
 
-def test_what_is_unlike_all_before_is_told(digits: Prepared) -> None:
+def test_what_is_unlike_all_before_is_told(digits: PreparedSet) -> None:
     assert digits.test_x is not None
     noise = np.random.default_rng(0).integers(0, 255, (50, 1, 8, 8), dtype=np.uint8)
     assert unlike(np.asarray(digits.train_x), noise).all()

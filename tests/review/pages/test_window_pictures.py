@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.sets.prepared import Manifest, PreparedSet, open_prepared, write_prepared
 from shoal.engine.settings import places
 from shoal.review.pages.cluster_sheets import HEIGHT, WIDTH, draw_cluster_sheets, painter_of
 from shoal.review.pages.report import drawn_channels, write_report
@@ -18,7 +18,7 @@ from tests.added_sets import add_set
 from tests.review.pages.test_report import judged
 
 
-def rising(folder: Path) -> Prepared:
+def rising(folder: Path) -> PreparedSet:
     """A window that rises from 0 to 1, and one that stays at 1."""
     x = np.stack([np.linspace(0, 1, 20), np.ones(20)])[:, None].astype(np.float32)
     manifest = Manifest("waves", "series", (1, 20), 2, 2, 0, "made", "none", ("rising", "flat"))

@@ -17,7 +17,7 @@ from PIL import Image
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import load_partition
-from shoal.data.sets.prepared import DataSpec, Prepared, open_prepared
+from shoal.data.sets.prepared import DataSpec, PreparedSet, open_prepared
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
@@ -121,7 +121,7 @@ def test_a_label_beyond_the_names_of_the_classes_is_an_error(home: Path, small: 
     partition = load_partition(run.folder_of("partition"))
     order = np.arange(len(partition.sample))
 
-    def with_names(*names: str) -> Prepared:
+    def with_names(*names: str) -> PreparedSet:
         return replace(prepared, manifest=replace(prepared.manifest, class_names=names))
 
     found = label_names(with_names(*"abcdefghij"), partition, order)

@@ -20,7 +20,7 @@ from shoal.methods.scores.clustering import accuracy
 from shoal.review.mlflow_log.pyfunc import FederatedModel, save_final_model, servable
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.served.judging import held_out_samples, judge
-from shoal.review.served.predict import Predicted, predict
+from shoal.review.served.predict import PredictedClusters, predict
 from tests.added_sets import add_set
 from tests.runs import straight
 
@@ -60,7 +60,7 @@ def made_run(home: Path, settings: Any, share: float = 1.0) -> RunFolder:
     return made
 
 
-def predicted(run: RunFolder, home: Path, *parts: tuple[pd.DataFrame, np.ndarray]) -> tuple[Predicted, float]:
+def predicted(run: RunFolder, home: Path, *parts: tuple[pd.DataFrame, np.ndarray]) -> tuple[PredictedClusters, float]:
     pd.concat([part for part, _ in parts]).to_csv(home / "new.csv", index=False)
     found = predict(run, home / "new.csv")
     return found, accuracy(np.concatenate([kind for _, kind in parts]), found.table["cluster"].to_numpy())
