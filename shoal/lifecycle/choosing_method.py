@@ -161,14 +161,15 @@ def facts_of_sites(known: Callable[..., Facts], manifest: Manifest, *, compares_
     """Return the facts about a set at sites: what these told of their columns beside their sets.
 
     Raises:
-        MethodError: the rules compare samples of several sites.
+        MethodError: the rules look at samples of all sites, or policies do not name `auto`.
     """
     kind = manifest.kind
-    if kind == "series" or (kind == "image" and compares_images):
+    if kind == "series":
         raise MethodError(
-            f"samples of {manifest.name!r} lie at its sites, and method.name: auto compares {kind} samples of several "
-            "sites: set method.name"
+            f"windows of {manifest.name!r} lie at its sites, and method.name: auto looks at those of all: set method.name"
         )
+    if kind == "image":
+        return known(apart=compares_images)
     if EMBEDDED in manifest.extra:
         return known(embedded=True)
     if kind == "vector" and MEASURED not in manifest.extra:

@@ -72,6 +72,7 @@ class Facts:
             information).
         light_by_client, light_groups: the same in even light, and the gain over samples without groups there; None
             where that was not measured.
+        apart: whether images stay at sites that do not compare them.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class Facts:
     by_client: float | None = None
     light_by_client: float | None = None
     light_groups: float | None = None
+    apart: bool = False
 
     @property
     def other_light(self) -> bool:
@@ -261,7 +263,10 @@ def sentence(rule: Rule, facts: Facts) -> str:
     >>> sentence(rule_for(Facts("image", 120)), Facts("image", 120))
     '120 images a client: frozen encoder and federated K-means; training from scratch wants 5,000'
     """
-    return rule.reason.format(**vars(facts))
+    reason = rule.reason.format(**vars(facts))
+    if facts.apart:
+        reason += "; pixels and light are not looked at, since images stay at their sites"
+    return reason
 
 
 def budget(samples: int) -> dict[str, int]:

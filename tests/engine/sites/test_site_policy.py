@@ -275,6 +275,19 @@ def test_columns_are_told_of_where_the_policy_names_auto(sites: Federation, home
                 new_run(auto)
 
 
+def test_auto_trains_images_of_sites_and_says_what_was_not_looked_at(sites: Federation, home: Path) -> None:
+    for place in sites.pipes.homes.values():
+        write_policy(place, OPEN, min_samples=1)
+    gather_set(name_of("image"), sites.pipes, places.store())
+    settings = {"data": {"name": name_of("image")}, "partition": {"kind": "by_column"}, "model": {"clusters": 3}}
+    run = new_run(make_settings({**settings, "rounds": 2}))
+    chosen = run.lineage().method_chosen
+    assert chosen is not None
+    assert chosen.reason.endswith("5,000; pixels and light are not looked at, since images stay at their sites")
+    go_on(run, sites.pool.call, slots=3)
+    assert run.status().round == 2
+
+
 def test_a_paused_site_does_not_even_describe_its_set(sites: Federation, home: Path) -> None:
     (sites.pipes.homes["north"] / "site" / "paused").touch()
     with pytest.raises(SiteFailed, match="site north refuses: it is paused"):
