@@ -275,6 +275,7 @@ def test_columns_are_told_of_where_the_policy_names_auto(sites: Federation, home
                 new_run(auto)
 
 
+@pytest.mark.long
 def test_auto_trains_images_of_sites_and_says_what_was_not_looked_at(sites: Federation, home: Path) -> None:
     for place in sites.pipes.homes.values():
         write_policy(place, OPEN, min_samples=1)
