@@ -458,13 +458,14 @@ def a_message(folder: Path) -> Opened:
 
 
 def privacy_ledger(folder: Path) -> Opened:
+    from shoal.core.records import record_to_json
     from shoal.core.seal import sealed
     from shoal.engine.rounds.privacy import Ledger
     from shoal.engine.rounds.privacy_ledger import SetLedger
 
     ledger = Ledger(1.0)
     ledger.add([0, 2], [5, 7])
-    whole = {"data": "digits", "runs": {"a": ledger.to_json()}}
+    whole = {"data": "digits", "runs": {"a": record_to_json(ledger)}}
     path = folder / "digits.json"
     of_set = SetLedger(path, "digits")
 
