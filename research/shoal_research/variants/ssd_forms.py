@@ -26,7 +26,6 @@ from shoal.methods.ssd.ssd import SSD, SSDSettings
 from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ProjectionNet, Projections
-from shoal.models.network_copies import copy_all
 from shoal_research.variants.decorrelation import decorrelation_term
 from shoal_research.variants.gradients import gradient_share
 
@@ -99,14 +98,9 @@ class FormsSSD(SSD):
         batches = list(steps.batches)
 
         def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> dict[str, Tensor]:
-            buffers = list(model.network.buffers())
-            before = [torch.empty_like(tensor) for tensor in buffers]
-            copy_all(before, buffers)
-            share = self.dsr_share(model, parameters, steps.inputs(batch), extra)
-            copy_all(buffers, before)  # statistics are those of the steps alone
-            return {"dsr_gradient_share": share}
+            return {"dsr_gradient_share": self.dsr_share(model, parameters, steps.inputs(batch), extra)}
 
-        preparation = Preparation(lambda: steps.select(batches[0]), work)
+        preparation = Preparation(lambda: steps.select(batches[0]), work, restores=True)
         return replace(steps, batches=batches, preparation=preparation)
 
     def dsr_share(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensor:

@@ -12,6 +12,7 @@ from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Tensors
 from shoal.methods.training.model_stack import Batch, LocalModel
 from shoal.methods.training.shared_launches import SharedLaunches
+from shoal.models.network_copies import copy_all
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,13 @@ class Preparation:
             Like `LocalSteps.inputs` it may be called with other clients' tensors, and draws from generators on the
             device alone. What it draws from `LocalSteps.generators`, the first step draws again.
         generators: all others that it draws from.
+        restores: the trained network's buffers are afterwards as before.
     """
 
     select: Callable[[], Batch]
     work: Callable[[LocalModel, Tensors, Batch, Tensors], Mapping[str, Tensor]]
     generators: tuple[torch.Generator, ...] = ()
+    restores: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,11 @@ def prepared(
     preparation: Preparation, model: LocalModel, batch: Batch, extra: Tensors, launches: SharedLaunches
 ) -> Mapping[str, Tensor]:
     """Do the work of a preparation, and return its metrics."""
+    buffers = list(model.network.buffers()) if preparation.restores else []
+    before = [torch.empty_like(tensor) for tensor in buffers]
+    copy_all(before, buffers)
     parameters: Tensors = dict(model.network.named_parameters())
     with launches.together():
-        return preparation.work(model, parameters, batch, extra)
+        metrics = preparation.work(model, parameters, batch, extra)
+    copy_all(buffers, before)
+    return metrics
