@@ -166,7 +166,7 @@ def facts_of_sites(known: Callable[..., Facts], manifest: Manifest, *, compares_
     kind = manifest.kind
     if kind == "series":
         raise MethodError(
-            f"windows of {manifest.name!r} lie at its sites, and method.name: auto looks at all of them: set method.name"
+            f"windows of {manifest.name!r} lie at its sites, and method.name: auto looks at all: set method.name"
         )
     if kind == "image":
         return known(apart=compares_images)
