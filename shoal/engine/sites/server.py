@@ -185,7 +185,7 @@ def connect(study: Study) -> Connection:
 
 
 def at_once(link: Connection) -> Connection:
-    """Return a connection that sends small messages at once; else they wait 40 ms until those before are acknowledged."""
+    """Return a connection that sends small messages at once; else they wait 40 ms for an acknowledgement of others."""
     with socket.socket(fileno=os.dup(link.fileno())) as same:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return link
