@@ -156,6 +156,8 @@ class ServerCell:
 
     def _lost(self, agent: CellAgent) -> None:
         site = agent.get_fqcn()
+        # There again is who says so: a request to a process that has only connected would be lost.
+        self._heard.pop(site, None)
         if site in self._gone:
             self._gone[site].trigger(True)
 
@@ -179,6 +181,9 @@ class ServerCell:
             lock = self._locks.setdefault(site, threading.Lock())
         end = time.monotonic() + (seconds or float("inf"))
         with lock:
+            self._gone[site] = Signal()
+            if not self.connected(site):  # nobody would tell of a connection that has ended before
+                return None
             reply = self._send(site, content, end)
         if reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK and reply.payload is not None:
             return bytes(reply.payload)
@@ -187,7 +192,6 @@ class ServerCell:
         return None
 
     def _send(self, site: str, content: bytes, end: float) -> Message:
-        self._gone[site] = Signal()
         return self._cell.send_request(
             channel=CHANNEL,
             topic=ASK,
