@@ -1,7 +1,8 @@
-"""What a cell of NVFlare takes from the network: bytes of its peer, for itself."""
+"""What a cell of NVFlare takes from the network (bytes of its peer, for itself), and when a site is there."""
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,3 +37,14 @@ def test_a_site_takes_bytes_of_the_server_alone(
     message = Message(dict(zip(KEYS, headers, strict=True)))
     message.set_prop(MessagePropKey.ENDPOINT, SimpleNamespace(name=peer))
     assert (filtered["cb"](message) is None) == taken
+
+
+def test_a_site_whose_connection_ended_is_there_once_it_says_so() -> None:
+    """A request to a process that has only connected would be lost."""
+    cell = object.__new__(cells.ServerCell)
+    cell._heard = {"north": time.monotonic()}
+    cell._gone = {}
+    cell._cell = SimpleNamespace(core_cell=SimpleNamespace(is_cell_connected=lambda _: True))  # connected again
+    assert cell.connected("north")
+    cell._lost(SimpleNamespace(get_fqcn=lambda: "north"))
+    assert not cell.connected("north")
