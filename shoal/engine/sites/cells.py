@@ -84,7 +84,8 @@ class SiteCell:
     def __init__(self, name: str, target: str, server: str, keys: Path, about: dict[str, str]) -> None:
         files = {"ca_cert": "rootCA.pem", "client_cert": "client.crt", "client_key": "client.key"}
         self._cell = open_cell(name, f"grpc://{target}", {key: str(keys / file) for key, file in files.items()}, server)
-        self._about = json.dumps(about).encode()
+        # `began` tells the server that this is another process than before.
+        self._about = json.dumps({**about, "began": str(time.time_ns())}).encode()
 
     def serve(self, answer: Callable[[bytes], bytes], connected: Callable[[bool], None]) -> None:
         """Answer until the process ends; one request at a time.
@@ -141,6 +142,7 @@ class ServerCell:
         self._locks: dict[str, threading.Lock] = {}
         self._gone: dict[str, Signal] = {}
         self._heard: dict[str, float] = {}
+        self._began: dict[str, str] = {}
         self.about: dict[str, dict[str, Any]] = {}
         """What each site has told of itself, and when, in seconds since 1970."""
         self._cell.core_cell.set_cell_disconnected_cb(self._lost)
@@ -150,6 +152,9 @@ class ServerCell:
     def _hear(self, message: Message) -> Message:
         site = str(message.get_header(MessageHeaderKey.ORIGIN))
         told = json.loads(bytes(message.payload))
+        if self._began.get(site) != told["began"]:
+            self._end(site)  # of a request to the process before, whose connection may not have ended yet
+        self._began[site] = str(told["began"])
         self._heard[site] = time.monotonic()
         self.about[site] = {"code": str(told["code"]), "torch": str(told["torch"]), "seen": time.time()}
         return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK})
@@ -158,6 +163,10 @@ class ServerCell:
         site = agent.get_fqcn()
         # There again is who says so: a request to a process that has only connected would be lost.
         self._heard.pop(site, None)
+        self._end(site)
+
+    def _end(self, site: str) -> None:
+        """End the request that a site works on."""
         if site in self._gone:
             self._gone[site].trigger(True)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
+from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessagePropKey
 from nvflare.fuel.f3.message import Message
 
@@ -48,3 +50,16 @@ def test_a_site_whose_connection_ended_is_there_once_it_says_so() -> None:
     assert cell.connected("north")
     cell._lost(SimpleNamespace(get_fqcn=lambda: "north"))
     assert not cell.connected("north")
+
+
+@pytest.mark.parametrize(("began", "ended"), [("1", False), ("2", True)])
+def test_a_request_ends_where_another_process_of_its_site_speaks(began: str, ended: bool) -> None:
+    cell = object.__new__(cells.ServerCell)
+    cell._heard = {}
+    cell.about = {}
+    cell._began = {"north": "1"}
+    cell._gone = {"north": Signal()}
+    told = json.dumps({"code": "", "torch": "", "began": began}).encode()
+    cell._hear(Message({MessageHeaderKey.ORIGIN: "north"}, told))
+    assert cell._gone["north"].triggered == ended
+    assert "north" in cell._heard
