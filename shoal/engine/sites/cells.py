@@ -152,9 +152,10 @@ class ServerCell:
     def _hear(self, message: Message) -> Message:
         site = str(message.get_header(MessageHeaderKey.ORIGIN))
         told = json.loads(bytes(message.payload))
-        if self._began.get(site) != told["began"]:
+        began = str(told.get("began"))  # other code may not say
+        if self._began.get(site) != began:
             self._end(site)  # of a request to the process before, whose connection may not have ended yet
-        self._began[site] = str(told["began"])
+        self._began[site] = began
         self._heard[site] = time.monotonic()
         self.about[site] = {"code": str(told["code"]), "torch": str(told["torch"]), "seen": time.time()}
         return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK})
