@@ -196,19 +196,12 @@ def _gif() -> bytes:
     return file.getvalue()
 
 
-def idx_file(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_idx, unpack
-
-    content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
-    return Opened([content], lambda data: read_idx(unpack(data, "train-idx"), "train-idx"), "train-idx")
-
-
-def packed_idx_file(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_idx, unpack
+def gz_file(folder: Path) -> Opened:
+    from shoal.data.sets.readers import unpack
 
     content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
     seeds = [gzip.compress(content, mtime=0), gzip.compress(content, mtime=0) * 2]
-    return Opened(seeds, lambda data: read_idx(unpack(data, "train-idx.gz"), "train-idx.gz"), r"train-idx\.gz")
+    return Opened(seeds, lambda data: unpack(data, "train-idx.gz"), r"train-idx\.gz")
 
 
 def xz_file(folder: Path) -> Opened:
@@ -216,20 +209,6 @@ def xz_file(folder: Path) -> Opened:
 
     seeds = [lzma.compress(bytes(range(256)) * 4), lzma.compress(b"a" * 5000) * 2]
     return Opened(seeds, lambda data: unpack(data, "batch.bin.xz"), r"batch\.bin\.xz")
-
-
-def cifar_records(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_cifar_records
-
-    record = bytes([3]) + bytes(3072)
-    return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
-
-
-def ag_news(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_ag_news
-
-    rows = b'"1","Vote","It was close."\n"4","New ""chip""","A chip\\\\ is close."\n'
-    return Opened([rows], lambda data: read_ag_news(data, "train.csv"), r"train\.csv")
 
 
 def names_of_sets(folder: Path) -> Opened:
@@ -537,11 +516,8 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "BMP": _images("bmp", [_image("RGB", "BMP"), _image("L", "BMP")]),
     "WebP": _images("webp", [_image("RGB", "WEBP"), _image("RGBA", "WEBP", lossless=True)]),
     "PPM": _images("ppm", [_image("RGB", "PPM"), _image("L", "PPM")]),
-    "idx": idx_file,
-    "idx.gz": packed_idx_file,
+    "gz": gz_file,
     "xz": xz_file,
-    "CIFAR records": cifar_records,
-    "AG News": ag_news,
     "set's manifest": set_manifest,
     "set's arrays": set_array,
     "set's column": set_column,
