@@ -261,31 +261,6 @@ def set_column(folder: Path) -> Opened:
     return Opened([path.read_bytes()], _put(path, lambda: opened.column("client")), "column_client")
 
 
-def set_files(folder: Path) -> Opened:
-    from dataclasses import replace
-
-    from shoal.data.intake.own_writing import Part, write_by_client
-    from shoal.data.sets.by_client import client_file
-    from shoal.data.sets.prepared import Manifest, open_prepared
-    from shoal.data.sets.sample_files import FILES, sample_files
-
-    x = np.zeros((4, 1, 4, 4), np.uint8)
-    part = Part(x, None, np.zeros(4, np.int64), [f"a/{k}.png" for k in range(4)])
-    nothing = Part(x[:0], None, np.zeros(0, np.int64), [])
-    about = Manifest("tiny", "image", (1, 4, 4), None, 4, 0, "a test", "none", extra={"clients": ["a"]})
-    write_by_client(folder / "tiny", about, {"train": part, "test": nothing})
-    opened = open_prepared(folder / "tiny")
-    name = client_file(0, FILES)
-    path = opened.folder / name
-
-    def read(data: bytes) -> Any:
-        path.write_bytes(data)
-        files = {**opened.manifest.files, name: hashlib.sha256(data).hexdigest()}
-        return sample_files(replace(opened, manifest=replace(opened.manifest, files=files)))
-
-    return Opened([path.read_bytes()], read, r"files\.parquet")
-
-
 def _partition(folder: Path) -> Path:
     from shoal.data.partition.table import Partition, save_partition
 
@@ -521,7 +496,6 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "set's manifest": set_manifest,
     "set's arrays": set_array,
     "set's column": set_column,
-    "set's files": set_files,
     "partition.json": partition_manifest,
     "partition.parquet": partition_table,
     "status.json": run_status,
