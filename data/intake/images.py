@@ -41,16 +41,15 @@ class Picture:
 
     Attributes:
         path: below the folder.
-        pixels: uint8 (height, width) for grey, else (height, width, 3). Empty if it has another size and is not
-            resized.
-        size: height and width in the file.
+        pixels: uint8 (height, width) for grey, else (height, width, 3).
         changes: how it was converted; empty where it was not.
+        resized: from which size to which; empty where it was not.
     """
 
     path: str
     pixels: np.ndarray = field(repr=False)
-    size: tuple[int, int]
     changes: str = ""
+    resized: str = ""
 
 
 def usual_size(names: Sequence[str], root: Path) -> tuple[int, int]:
@@ -64,8 +63,7 @@ def read_images(
 ) -> tuple[list[Picture], list[RejectedFile]]:
     """Decode every file, one at a time, and collect all failures.
 
-    An image is resized, or its pixels are dropped, before the next one is decoded, so that memory holds a single image
-    of full size.
+    An image is resized, or rejected, before the next one is decoded, so that memory holds a single image of full size.
 
     Args:
         names: the files, below `root`.
@@ -75,6 +73,7 @@ def read_images(
     """
     pictures = []
     rejected = []
+    expected = f"{wanted[0]}x{wanted[1]}"
     for name in names:
         try:
             pixels, changes = decode_with_changes(root / name)
@@ -82,9 +81,14 @@ def read_images(
             rejected.append(RejectedFile(name, str(error), error.kind))
             continue
         height, width = pixels.shape[:2]
-        if (height, width) != wanted:
-            pixels = resized_pixels(pixels, wanted) if resize else np.empty((0, 0), dtype=np.uint8)
-        pictures.append(Picture(name, pixels, (height, width), changes))
+        if (height, width) == wanted:
+            pictures.append(Picture(name, pixels, changes))
+        elif resize:
+            change = f"resized from {height}x{width} to {expected}"
+            pictures.append(Picture(name, resized_pixels(pixels, wanted), changes, change))
+        else:
+            reason = f"odd-sized: {height}x{width} (height x width), expected {expected}"
+            rejected.append(RejectedFile(name, reason, f"not {expected} (height x width)", odd=True))
     return pictures, rejected
 
 
