@@ -16,7 +16,6 @@ from shoal.data.partition.schemes import (
     LabelsPerClient,
     Majority,
     PartitionSettings,
-    check_settings,
 )
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import PreparedSet
@@ -42,11 +41,10 @@ def make_partition(
         seed: of every draw.
 
     Raises:
-        PartitionError: settings are out of bounds, labels or a column are missing, there are more clients than samples,
-            or a client would have fewer than two samples. Natural clients with fewer than two samples, or three with a
-            validation split, are left out instead, as long as two others remain.
+        PartitionError: labels or a column are missing, there are more clients than samples, or a client would have
+            fewer than two samples. Natural clients with fewer than two samples, or three with a validation split, are
+            left out instead, as long as two others remain.
     """
-    check_settings(settings)
     streams = Streams(seed)
     samples = _limited(len(prepared.train_x), limit, streams)
     _check_clients(settings.clients, len(samples), limit)
