@@ -194,8 +194,6 @@ def _wanted_size(size: tuple[int, int] | None, onto: PreparedSet | None) -> tupl
     """Return the size of the set to append to, else the size that the user gives."""
     if onto is None:
         return size
-    if onto.manifest.kind != "image":
-        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: images cannot be appended to it")
     _, height, width = onto.manifest.shape
     if size not in (None, (height, width)):
         raise DataError(f"{onto.manifest.name!r} holds images of {height}x{width}: leave the size out")

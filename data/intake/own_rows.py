@@ -100,8 +100,6 @@ def _coding(
         taken = feature_columns(table, path, named=options.features, max_categories=max_categories, intake=intake)
         coding = find_coding(table[taken], path, options.missing or "refuse", max_categories, intake)
         return with_fills(coding, table, path)
-    if onto.manifest.kind != "vector":
-        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: rows of a table cannot be appended to it")
     coding = coding_of(onto.manifest)
     if options.missing not in (None, coding.missing):
         raise DataError(
