@@ -111,13 +111,6 @@ def channels_of(pictures: list[Picture]) -> int:
     return 1 if all(picture.pixels.ndim == 2 for picture in pictures) else 3
 
 
-def planes(pixels: np.ndarray, channels: int) -> np.ndarray:
-    """Return an image as uint8 (channels, height, width); a grey one among coloured ones has three equal planes."""
-    if pixels.ndim == 3:
-        return pixels.transpose(2, 0, 1)
-    return np.broadcast_to(pixels, (channels, *pixels.shape))
-
-
 def listing(rejected: Sequence[RejectedFile], max_lines: int = 100) -> str:
     """Return the rejected files, one a line: at most `max_lines`, then the number of the others."""
     lines = [f"  {each.path}: {each.reason}" for each in rejected[:max_lines]]

@@ -15,9 +15,9 @@ from shoal.data.intake.images import (
     Picture,
     RejectedFile,
     channels_of,
+    in_form,
     listing,
     note_left_out,
-    planes,
     read_images,
     usual_size,
 )
@@ -47,7 +47,7 @@ def read_folder(
     Files of the set are recognised by name, in any Unicode form.
 
     Args:
-        folder: its sub-folders are the clients; images may lie deeper below them.
+        folder: exists; its sub-folders are the clients; images may lie deeper below them.
         onto: the set to append to.
         options: of the user.
         intake: notes of what is taken, adapted and left out.
@@ -55,14 +55,12 @@ def read_folder(
             have no image.
 
     Raises:
-        DataError: there is no folder or no client, a client has no image, files are refused (all of them are listed),
+        DataError: there is no client, a client has no image, files are refused (all of them are listed),
             or labels do not fit.
     """
     options = options or AddOptions()
     notes = intake or Intake()
     size = _wanted_size(options.height_and_width, onto)
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder")
     clients = client_folders(folder)
     if not clients and not grows:
         raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
@@ -108,7 +106,7 @@ def _files(folder: Path, known: Container[str], written: float, notes: Intake) -
 def _is_same(picture: Picture, there: tuple[str, int], onto: PreparedSet) -> bool:
     part, index = there
     x = getattr(onto, f"{part}_x")
-    return np.array_equal(planes(picture.pixels, onto.manifest.shape[0]), x[index])
+    return np.array_equal(in_form(picture.pixels, onto.manifest.shape), x[index])
 
 
 def _refuse_by_choice(rejected: list[RejectedFile], options: AddOptions, folder: Path) -> None:
@@ -166,7 +164,7 @@ def _batch(
     owner = [client_of[_client(picture)] for picture in pictures]
     x = np.empty((len(pictures), channels, *size), dtype=np.uint8)
     for place, picture in zip(x, pictures, strict=True):
-        place[:] = planes(picture.pixels, channels)
+        place[:] = in_form(picture.pixels, place.shape)
     there = f" ({notes.known.get('files', 0)} were there already)" if onto else ""
     return Batch(
         "image",
