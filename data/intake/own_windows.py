@@ -21,9 +21,7 @@ from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.intake.tables import find_column, numbers_of
 from shoal.data.intake.times import Times, times_of
 from shoal.data.intake.windows import (
-    LONGER,
     MIXED,
-    SHORTER,
     WINDOWS,
     Series,
     WindowRule,
@@ -52,12 +50,10 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
     if options.missing is not None:
         raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
     rule = None
-    advice = SHORTER
     if onto is not None:
         if options.cuts_windows:
             raise DataError("the set knows how its windows are cut: leave --window out with --append")
         rule = window_rule(onto.manifest)
-        advice = LONGER
         options = replace(options, client_column=rule.client, time_column=rule.time, series_column=rule.series)
     rows = read_client_table(path, onto, options, intake, (options.series_column or "",))
     series = _series(rows, options, rule, path, intake)
@@ -66,7 +62,7 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
         channels = _channels(table, path, options.features, intake)
         rule = make_rule(options, series, rows.client_column, channels)
     refuse_overlap(rule, options.test)
-    windows = cut(*_values(table, rule, path, intake), series, rule, intake, advice)
+    windows = cut(*_values(table, rule, path, intake), series, rule, intake)
     kept = _kept(windows, rows.label, onto, intake)
     first = [windows.rows[k][0] for k in kept]
     owner = rows.client[first].tolist()

@@ -27,10 +27,6 @@ MIN_LENGTH = 2
 INCOMPLETE = "window without exactly its samples"
 """There is a gap, its series does not fill it, or the clocks change in it."""
 MIXED = "window with more than one label"
-SHORTER = "give a shorter --window"
-"""Advice for a new set without a complete window: its rule can still be chosen."""
-LONGER = "give longer series, without gaps"
-"""Advice where the rule is that of a set or of a model."""
 
 
 @dataclass(frozen=True)
@@ -200,14 +196,7 @@ def make_rule(options: WindowOptions, series: Sequence[Series], client: str, cha
     )
 
 
-def cut(
-    x: np.ndarray,
-    missing: np.ndarray,
-    series: Sequence[Series],
-    rule: WindowRule,
-    intake: Intake,
-    advice: str = LONGER,
-) -> Windows:
+def cut(x: np.ndarray, missing: np.ndarray, series: Sequence[Series], rule: WindowRule, intake: Intake) -> Windows:
     """Return the complete windows of all series, and note the others.
 
     Args:
@@ -216,7 +205,6 @@ def cut(
         series: all of them.
         rule: of the set.
         intake: notes of windows that were left out.
-        advice: what to do where no window is complete, for the error.
 
     Raises:
         DataError: no window is complete, a series is irregular, or its samples are at other distances than the set's.
@@ -231,7 +219,10 @@ def cut(
             rows.append(row[low : low + rule.length])
             names.append(title)
     if not rows:
-        raise DataError(f"no window of {rule.length} samples is complete in any of {len(series)} series: {advice}")
+        raise DataError(
+            f"no window of {rule.length} samples is complete in any of {len(series)} series: give longer series, "
+            "without gaps, or, for a new set, a shorter --window"
+        )
     return Windows(np.ascontiguousarray(x[np.stack(rows)].transpose(0, 2, 1), dtype=np.float32), rows, names)
 
 
