@@ -33,6 +33,8 @@ LAST_WORDS = {
 }
 """What a column is named like by its last word, as in `patient_id`."""
 CONSTANT = "with the same value in every row"
+NO_TEXT = -1
+"""In place of a largest number of different texts: no column of text is taken."""
 MIN_ROWS = 10
 """Smallest number of rows in which equal values say something."""
 ALL = "*"
@@ -101,6 +103,8 @@ def why_no_measurement(table: pd.DataFrame, column: str, max_categories: int = M
     texts = category_values(values)
     if texts is None:
         constant = pd.api.types.is_numeric_dtype(values) and values.nunique(dropna=False) == 1
+    elif max_categories == NO_TEXT:
+        return "of text, which windows do not hold"
     else:
         if 1 < len(values) == len(texts):
             return "with another text in every row"

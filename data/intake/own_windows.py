@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.intake.client_table import ClientTable, read_client_table, table_origin
-from shoal.data.intake.columns import category_values, feature_columns
+from shoal.data.intake.columns import NO_TEXT, feature_columns
 from shoal.data.intake.names import in_order, names_of
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Batch, NothingNew, known_files
@@ -59,8 +58,8 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
     series = _series(rows, options, rule, path, intake)
     table = rows.columns.drop(columns=[tidy(options.time_column), tidy(options.series_column or "")], errors="ignore")
     if rule is None:
-        channels = _channels(table, path, options.features, intake)
-        rule = make_rule(options, series, rows.client_column, channels)
+        channels = feature_columns(table, path, named=options.features, max_categories=NO_TEXT, intake=intake)
+        rule = make_rule(options, series, rows.client_column, tuple(channels))
     refuse_overlap(rule, options.test)
     windows = cut(*_values(table, rule, path, intake), series, rule, intake)
     kept = _kept(windows, rows.label, onto, intake)
@@ -149,16 +148,6 @@ def refuse_overlap(rule: WindowRule, test: float) -> None:
             "windows overlap, so that those of the test part would share samples with those to train on: give --step "
             "as long as --window, or leave --test out"
         )
-
-
-def _channels(table: pd.DataFrame, path: Path, named: Sequence[str] | None, intake: Intake) -> tuple[str, ...]:
-    """Return the columns that are measured; texts are left out."""
-    for column in map(str, table.columns):
-        if named is None and category_values(table[column]) is not None:
-            intake.see("columns")
-            intake.leave_out("column of text, which windows do not hold", column)
-            table = table.drop(columns=column)
-    return tuple(feature_columns(table, path, named=named, intake=intake))
 
 
 def _values(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -> tuple[np.ndarray, np.ndarray]:
