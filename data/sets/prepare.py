@@ -26,7 +26,7 @@ from shoal.data.sets.writing import writing
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
-_OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
+_OPTION = "-([a-z]+)([0-9]{1,18})"
 
 
 def store_folder(store: Path, name: str) -> Path:
@@ -224,13 +224,10 @@ def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loa
 
 def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:
     """Return the built-in set and the options of a name; None for another name."""
-    for known in sorted(SETS, key=len, reverse=True):
-        if name == known:
-            return SETS[known], {}
-        if name.startswith(f"{known}-"):
-            parts = [_OPTION.fullmatch(part) for part in name.removeprefix(f"{known}-").split("-")]
-            if all(part is not None for part in parts):
-                return SETS[known], {part[1]: int(part[2]) for part in parts if part is not None}
+    for known, data_set in SETS.items():
+        options = name.removeprefix(known)
+        if name.startswith(known) and re.fullmatch(f"({_OPTION})*", options):
+            return data_set, {option: int(value) for option, value in re.findall(_OPTION, options)}
     return None
 
 
