@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, LoadedSet, Request
 from shoal.data.sets.prepared import Manifest, PreparedSet, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import OWN, remedy
-from shoal.data.sets.writing import writing
+from shoal.data.sets.writing import link, writing
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
@@ -102,15 +101,8 @@ def stage_own(store: Path, name: str) -> Path:
     if source == target:
         return target
     with writing(target), new_version(target) as scratch:
-        shutil.copytree(source, scratch, copy_function=_link, dirs_exist_ok=True)
+        shutil.copytree(source, scratch, copy_function=link, dirs_exist_ok=True)
     return target
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSet, dict[str, int], str]:
