@@ -117,10 +117,8 @@ class ConcatenatedArray(LazyArray):
         n = len(self._first)
         rows_read = np.empty((len(rows), *self.shape[1:]), self.dtype)
         early = rows < n
-        if early.any():
-            rows_read[early] = self._first[rows[early]]
-        if not early.all():
-            rows_read[~early] = self._second[rows[~early] - n]
+        rows_read[early] = self._first[rows[early]]
+        rows_read[~early] = self._second[rows[~early] - n]
         return rows_read
 
 
