@@ -15,10 +15,20 @@ EMPTIED = frozenset((dict, set, OrderedDict))
 
 
 def copy_network(network: nn.Module) -> nn.Module:
-    """Return `copy.deepcopy` of a network in half the time: a layer has a dozen hooks, most of them empty."""
+    """Return `copy.deepcopy` of a network in half the time, with a few launches on a GPU in place of one a tensor.
+
+    Empty hooks, of which a layer has a dozen, and all weights are copied beforehand.
+    """
     copies: dict[int, Any] = {}
     for module in network.modules():
         copies |= {id(value): type(value)() for value in vars(module).values() if type(value) in EMPTIED and not value}
+    tensors = [*network.parameters(), *network.buffers()]
+    targets = [torch.empty_like(tensor) for tensor in tensors]
+    copy_all(targets, tensors)
+    for tensor, target in zip(tensors, targets, strict=True):
+        copies[id(tensor)] = target
+        if isinstance(tensor, nn.Parameter):
+            copies[id(tensor)] = nn.Parameter(target, tensor.requires_grad)
     return copy.deepcopy(network, copies)
 
 
