@@ -14,7 +14,6 @@ import httpx  # noqa: E402 (comes with Prefect)
 from prefect import flow, tags  # noqa: E402 (its environment comes first)
 
 from shoal.core.errors import ShoalError  # noqa: E402
-from shoal.engine.settings import places  # noqa: E402
 from shoal.engine.store.run_events import Observer  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.lifecycle.driving import drive  # noqa: E402
@@ -49,7 +48,7 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
         run: the run's folder, its name, or `latest`.
         observers: called with every event.
     """
-    folder = RunFolder.find(run, places.runs())
+    folder = RunFolder.find(run)
     with closing_warnings(folder):
         result = drive_as_task_runs(folder, observers=observers)
     result_artifacts(folder)

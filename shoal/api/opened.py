@@ -6,7 +6,6 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def load(name: str | Path = "latest", *, unfinished: bool = False) -> Run:
     Raises:
         ShoalError: none, or more than one.
     """
-    return Run(RunFolder.find(str(name), places.runs(), unfinished=unfinished))
+    return Run(RunFolder.find(str(name), unfinished=unfinished))
 
 
 class Run:

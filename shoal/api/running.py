@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from rich.console import Console
 
 from shoal.api.opened import Run
-from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.private_home import private_files
 from shoal.engine.settings.run_settings import Settings, SettingsError, expand_names, load_settings, make_settings
@@ -68,7 +67,7 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     """
     if isinstance(name, Run):
         name = name.path
-    return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
+    return _to_its_end(RunFolder.find(str(name)), progress, observers)
 
 
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:

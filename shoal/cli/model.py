@@ -25,11 +25,10 @@ def promote(name: FinishedRun, why: Why = "") -> None:
 
     MLflow and the run keep who did so and why; `shoal model rollback` takes it back.
     """
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.promotion import approve
 
-    moved = approve(RunFolder.find(name, places.runs(), unfinished=False), why)
+    moved = approve(RunFolder.find(name, unfinished=False), why)
     already = " already" if moved.move is None else ""
     say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion{already}")
     if moved.move is not None and moved.before is not None:
@@ -78,7 +77,7 @@ def log(
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = 0
-    for run in [RunFolder.find(name, places.runs(), unfinished=False) for name in wanted]:
+    for run in [RunFolder.find(name, unfinished=False) for name in wanted]:
         try:
             outcome = log_one(run)
         except ShoalError as error:
@@ -137,7 +136,7 @@ def enroll(
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = RunFolder.find(name, places.runs(), unfinished=any_run)
+    run = RunFolder.find(name, unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     place = find_place(run, data, out_file)
     if as_json:

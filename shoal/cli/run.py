@@ -92,13 +92,12 @@ def open_run(settings: Path | None, overrides: Set, resume: str | None, partitio
 
     wanted = load_settings(settings, overrides or ()) if resume is None else None
     # Wrong settings are refused first: the other imports take as long again.
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.lifecycle.starting import new_run
 
     if wanted is not None:
         return new_run(wanted, partition)
-    return RunFolder.find(resume or "", places.runs())
+    return RunFolder.find(resume or "")
 
 
 def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> None:

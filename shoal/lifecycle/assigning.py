@@ -269,7 +269,7 @@ def log_batch(model: str, place: Path) -> bool:
         table = pd.read_csv(place / TABLE)[FIRST]
     except (OSError, ValueError, KeyError) as error:
         raise damage_error(place, f"{place / TABLE} cannot be read ({short_text(error)})") from error
-    run = RunFolder.find(batch.run, places.runs())
+    run = RunFolder.find(batch.run)
     left_out = [f"{name}: {facts.left_out}" for name, facts in batch.files.items() if facts.left_out]
     if not log_assignment(run, model, batch.version, place.name, place, table, left_out):
         return False
