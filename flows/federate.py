@@ -20,7 +20,7 @@ from shoal.lifecycle.driving import drive  # noqa: E402
 from shoal.review.results.result import RunResult  # noqa: E402
 from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import flow_run_name, run_title  # noqa: E402
-from shoal.tasks.prefect.stages import UNIT_RUNNER, closing_warnings, drive_as_task_runs  # noqa: E402
+from shoal.tasks.prefect.stages import UNIT_RUNNER, drive_as_task_runs  # noqa: E402
 
 
 class OneLineForLostConnections(logging.Filter):
@@ -49,8 +49,7 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
         observers: called with every event.
     """
     folder = RunFolder.find(run)
-    with closing_warnings(folder):
-        result = drive_as_task_runs(folder, observers=observers)
+    result = drive_as_task_runs(folder, observers=observers)
     result_artifacts(folder)
     return result
 

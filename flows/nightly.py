@@ -49,7 +49,6 @@ from shoal.tasks.drift import drift  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
-    closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
     wait_for_sites,
@@ -141,7 +140,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         compared = drift(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
-    with night_run(settings, night, champion, taken.digest) as run, closing_warnings(run):
+    with night_run(settings, night, champion, taken.digest) as run:
         keep_choice(run, choice)
         decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")

@@ -24,7 +24,6 @@ from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import flow_run_name  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
-    closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
     wait_for_sites,
@@ -57,8 +56,7 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
     if not again and (earlier := equal_run(settings)) is not None:
         return use_again(earlier).to_json()
     with claimed_run(settings, resume=resume, data=data.digest) as folder:
-        with closing_warnings(folder):
-            result = drive_as_task_runs(folder)
+        result = drive_as_task_runs(folder)
         result_artifacts(folder)
     return result.to_json()
 

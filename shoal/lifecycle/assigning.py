@@ -31,7 +31,7 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
-from shoal.lifecycle.taking_in import update_from_dvc
+from shoal.lifecycle.taking_in import watched_folder
 from shoal.review.mlflow_log.parent import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
@@ -109,10 +109,7 @@ def assign_new(settings: AssignSettings) -> Assignment:
     """
     if settings.watch is None:
         raise AssignError("assignment.watch names no folder: set it to the folder with the new files")
-    watch = places.home() / Path(settings.watch).expanduser()
-    update_from_dvc(watch)
-    if not watch.is_dir():
-        raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
+    watch = watched_folder(settings.watch, "and put new files into it")
     folder = places.home() / Path(settings.into).expanduser() / settings.model
     with claimed_batches(folder):
         # Settings of a run that would register under the model's name, in the same MLflow.
