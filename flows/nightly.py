@@ -122,7 +122,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     taken = take_in(settings, night)
     log.info(taken.message)
     tell_left_out(settings, taken, log)
-    settings, choice = choose_night_method(settings, Path(taken.folder))
+    settings, choice = choose_night_method(settings)
     judged = judged_run(settings, taken.digest)
     if judged is not None and not is_done(judged):  # cut short before MLflow had the decision
         with claimed(judged):

@@ -142,7 +142,7 @@ def with_open_method(
         return settings, None
     method = choose_method(settings, prepared, table)
     settings = resolve(settings, method=method.settings)
-    check_method(settings, places.store())
+    check_method(settings)
     check_validation(settings)
     return settings, method
 

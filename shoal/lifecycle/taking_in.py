@@ -91,7 +91,7 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     with writing(own_folder(places.store(), name)):
         onto = present_set(name)
         if onto is not None:
-            check_method(settings, places.store())
+            check_method(settings)
         return _append(night, folder, onto, name, settings.seed)
 
 
@@ -142,7 +142,7 @@ def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, or
     """
     store = places.store()
     name = settings.data.name
-    check_method(settings, store)
+    check_method(settings)
     before = read_manifest(store_folder(store, name))
     here = store_folder(store, origin.images).exists() or own_pointer(store, origin.images).exists()
     if is_built_in(origin.images) or not here:

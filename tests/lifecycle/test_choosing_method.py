@@ -14,7 +14,6 @@ import pytest
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import EMBEDDED
-from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle import choosing_method
@@ -145,7 +144,7 @@ def test_local_settings_without_effect_are_told(home: Path) -> None:
 
 def test_what_only_some_methods_take_wants_a_method(home: Path) -> None:
     with pytest.raises(MethodError, match=r"privacy\.clip is for some methods only, and method\.name is auto"):
-        check_method(unnamed(privacy={"clip": 1.0, "noise": 1.0}), places.store())
+        check_method(unnamed(privacy={"clip": 1.0, "noise": 1.0}))
 
 
 def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None:
