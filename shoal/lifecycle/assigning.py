@@ -121,20 +121,15 @@ def assign_new(settings: AssignSettings) -> Assignment:
                 "assignment.model to a registered name"
             )
         images = Predictor(run).takes_images(watch)
-        unreadable: list[str] = []
-        new = new_files(watch, candidates(watch, unreadable, images=images), known_files(folder), unreadable)
+        known = {name: facts.sha256 for batch in batches(folder) for name, facts in read_batch(batch).files.items()}
+        new, unreadable = new_files(watch, known, images=images)
         done = Assignment(f"nothing new in {watch}", 0, "")
         if new:
-            predicted = predict_files(run, watch, sorted(new), settings.on_odd if images else None)
+            predicted = predict_files(run, watch, list(new), settings.on_odd if images else None)
             reasons = {rejected.path: rejected.reason for rejected in predicted.skipped}
-            files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
-            place = write_batch(
-                folder,
-                watch,
-                predicted,
-                Batch(settings.model, version, run.name, files),
-                sheet=settings.sheet and images,
-            )
+            files = {name: FileFacts(sha256, reasons.get(name, "")) for name, sha256 in new.items()}
+            batch = Batch(settings.model, version, run.name, files)
+            place = write_batch(folder, watch, predicted, batch, sheet=images)
             count = len(predicted.table)
             message = f"{counted(count, 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model}"
             message += f" version {version}: {place / TABLE}"
@@ -183,15 +178,18 @@ def damage_error(batch: Path, why: str) -> AssignError:
     )
 
 
-def known_files(folder: Path) -> dict[str, FileFacts]:
-    """Return the newest facts of every file that was assigned or left out before."""
-    return {name: facts for batch in batches(folder) for name, facts in read_batch(batch).files.items()}
+def new_files(watch: Path, known: Mapping[str, str], *, images: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the files that are new, or whose bytes have changed, and a sentence for each that cannot be read.
 
+    What cannot be read is looked at again the next time.
 
-def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]:
-    """Return the files below a folder that a model may take: images, or tables and arrays of vectors.
+    Args:
+        watch: the watched folder.
+        known: SHA-256 of the files that were assigned or left out before, by path below the folder.
+        images: whether the model takes images; else tables and arrays of vectors.
 
-    `unreadable` gets a sentence for each file or folder that cannot be read.
+    Returns:
+        SHA-256 by path, in order; sentences.
     """
     intake = Intake()
     if images:
@@ -199,25 +197,14 @@ def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]
     else:
         below = files_below(watch, intake)
         names = [name for name in below if name.lower().endswith(SUFFIXES) or is_array_file(watch / name)]
-    for reason, left_out in intake.left_out.items():
-        if reason.startswith(CANNOT_BE_LISTED):
-            unreadable.extend(f"{name}: {reason}" for name in left_out)
-    return sorted(names)
-
-
-def new_files(
-    watch: Path, names: Sequence[str], known: Mapping[str, FileFacts], unreadable: list[str]
-) -> dict[str, FileFacts]:
-    """Return the files that are new, or whose bytes have changed, by path below the watched folder.
-
-    Args:
-        watch: the watched folder.
-        names: files below it.
-        known: facts of files that were assigned or left out before.
-        unreadable: gets a sentence for each file that cannot be read; the next time looks again.
-    """
+    unreadable = [
+        f"{name}: {reason}"
+        for reason, left_out in intake.left_out.items()
+        if reason.startswith(CANNOT_BE_LISTED)
+        for name in left_out
+    ]
     new = {}
-    for name in names:
+    for name in sorted(names):
         try:
             sha256 = file_sha256(watch / name)
         except FileNotFoundError:
@@ -225,9 +212,9 @@ def new_files(
         except OSError as error:
             unreadable.append(f"{name}: it cannot be read ({error.strerror or error})")
             continue
-        if name not in known or known[name].sha256 != sha256:
-            new[name] = FileFacts(sha256)
-    return new
+        if known.get(name) != sha256:
+            new[name] = sha256
+    return new, unreadable
 
 
 def write_batch(folder: Path, watch: Path, found: PredictedClusters, batch: Batch, *, sheet: bool) -> Path:
