@@ -24,7 +24,7 @@ from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_tracking import StoredSet, try_to_track
+from shoal.lifecycle.dvc_tracking import StoredSet, track
 from shoal.lifecycle.progress import step_bar
 from shoal.models.encoder_sources import slug
 from shoal.models.frozen import BATCH, encode_images, encoder_version, frozen_encoder, layer_widths_of
@@ -67,7 +67,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
             before = None
         elif before.digest == origin.digest and not force:
             prepared = open_prepared(store_folder(store, target))
-            return StoredSet(prepared, f"{target!r} is up to date: nothing to embed", *try_to_track(prepared.folder))
+            return StoredSet(prepared, f"{target!r} is up to date: nothing to embed", *track(prepared.folder))
         versions = [] if before is None else earlier_versions(store_folder(store, target), images, before)
         with step_bar(f"images of {images.manifest.name}") as watch:
             vectors = embed_parts(images, origin, watch)
@@ -75,7 +75,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
     message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
     if before is not None and before.digest != origin.digest:
         message += f"; {origin.images!r} had changed since it was embedded"
-    return StoredSet(prepared, message, *try_to_track(prepared.folder))
+    return StoredSet(prepared, message, *track(prepared.folder))
 
 
 def earlier_versions(folder: Path, images: PreparedSet, before: EmbeddedFrom) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from shoal.engine.sites.transport import Transport
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import choose_method, known_method
-from shoal.lifecycle.dvc_tracking import try_to_track
+from shoal.lifecycle.dvc_tracking import track
 from shoal.lifecycle.preflight import check_method, check_validation, known_spec
 from shoal.methods.registry import METHODS
 
@@ -53,7 +53,7 @@ def gather(settings: Settings) -> None:
     folder = own_folder(places.store(), name)
     known = read_manifest(folder).digest if (folder / "manifest.json").exists() else None
     if gather_set(name, transport(), places.store()).digest != known:
-        _, refused = try_to_track(folder)
+        _, refused = track(folder)
         if refused:
             warnings.warn(refused, RuntimeWarning, stacklevel=2)
 

@@ -31,7 +31,7 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.sites.gathering import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, try_to_track
+from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -223,7 +223,7 @@ def _append(night: NightSettings, folder: Path, onto: PreparedSet | None, name: 
     elif fresh:
         record(onto.folder, arrivals.intake, append=True)
     # Also where nothing is new: a night may have been killed before DVC knew of it.
-    _, warning = try_to_track(onto.folder)
+    _, warning = track(onto.folder)
     message = "; ".join(filter(None, (message, arrivals.intake.summary(), warning)))
     return _taken_in(onto, new, message, tuple(f"{each.path}: {each.reason}" for each in fresh))
 
