@@ -19,7 +19,7 @@ from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.lifecycle.driving import drive  # noqa: E402
 from shoal.review.results.result import RunResult  # noqa: E402
 from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import flow_run_name, run_title  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import run_title  # noqa: E402
 from shoal.tasks.prefect.stages import UNIT_RUNNER, drive_as_task_runs  # noqa: E402
 
 
@@ -37,7 +37,7 @@ class OneLineForLostConnections(logging.Filter):
 logging.getLogger("prefect.flow_runs").addFilter(OneLineForLostConnections())
 
 
-@flow(name="federate", flow_run_name=flow_run_name, task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
+@flow(name="federate", task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
 def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     """Do what is still to do of a run: train clients in rounds, aggregate, evaluate, cluster every sample, report.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,7 +45,6 @@ from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval 
 from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     drive_as_task_runs,
@@ -88,7 +86,7 @@ class Night:
 
 @flow(
     name="nightly",
-    flow_run_name=night_title,
+    flow_run_name="night of {settings.data.name}",
     task_runner=UNIT_RUNNER,  # type: ignore[arg-type]
     on_failure=[tell_failure],
     on_crashed=[tell_failure],
@@ -281,18 +279,13 @@ def emit_drift(settings: Settings, drifts: Sequence[Drift], log: Any) -> None:
     for each in drifts:
         log.warning(each.sentence())
         with contextlib.suppress(Exception):  # Prefect is out of reach: the run's events have it
-            emit_event("shoal.drift", resource=resource, payload={**asdict(each), "message": each.sentence()})
+            emit_event("shoal.drift", resource=resource, payload={"message": each.sentence()})
 
 
 def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts: Sequence[Drift]) -> None:
     """Show the decision on the page of the flow run, with the drift below it."""
-    verdict = f"**{run.name}** is not promoted"
-    if decision.promoted:
-        verdict = f"**{run.name}** is the champion"
-    if decision.waits:
-        verdict = f"**{run.name}** waits for approval: `shoal model promote {run.name}`"
-    paragraphs = [f"{verdict}: {decision.why}", *(f"drift: {each.sentence()}" for each in drifts)]
+    paragraphs = [f"**{run.name}**: {decision.outcome}. {decision.why}"]
+    paragraphs += [f"drift: {each.sentence()}" for each in drifts]
     paragraphs += [each.sentence() for each in changes_of(run)]
-    key = f"night-{re.sub('[^a-z0-9]+', '-', settings.data.name.lower()).strip('-')}"
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        create_markdown_artifact("\n\n".join(paragraphs), key)
+        create_markdown_artifact("\n\n".join(paragraphs), f"night-{settings.data.name.replace('_', '-')}")

@@ -21,7 +21,7 @@ from shoal.lifecycle.claim import (  # noqa: E402
 from shoal.review.results.result import RunResult, run_result  # noqa: E402
 from shoal.tasks.partition import partition  # noqa: E402
 from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import flow_run_name  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import pipeline_title  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     drive_as_task_runs,
@@ -32,7 +32,7 @@ from shoal.tasks.prefect.stages import (  # noqa: E402
 from shoal.tasks.prepare import prepare  # noqa: E402
 
 
-@flow(name="pipeline", flow_run_name=flow_run_name, task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
+@flow(name="pipeline", flow_run_name=pipeline_title, task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
 def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> dict[str, Any]:
     """Prepare the data, deal them to clients, train in rounds, cluster every sample, and report.
 
