@@ -10,6 +10,7 @@ import typer
 from shoal.cli.console import out, say, table_of
 from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
 from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
@@ -47,7 +48,6 @@ def rollback(
 
     Promotions, approvals and changes on MLflow's page are taken back one by one; MLflow keeps who did so and why.
     """
-    from shoal.engine.settings import places
     from shoal.review.served.promotion import roll_back
 
     moved = roll_back(name, places.runs(), why)
@@ -67,7 +67,6 @@ def log(
 
     MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
@@ -131,7 +130,6 @@ def enroll(
 ) -> None:
     """Find the cluster of a new client in a CFL run, and write its model."""
     from shoal.core.records import record_to_json
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
