@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import socket
@@ -336,24 +335,3 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert known("nightly")["parameters"]["settings"]["rounds"] == 5
     pool = server.ask("GET", "work_pools/shoal")
     assert pool["base_job_template"]["variables"]["properties"]["env"]["default"] == {"SHOAL_HOME": str(home)}
-
-
-@pytest.mark.slow
-def test_an_equal_run_is_used_again_and_said_to_be(server: Server, home: Path, small: Make) -> None:
-    write_settings(home, small, rounds=1, data={"limit": 80})
-    code = (
-        "from shoal.flows.pipeline import pipeline;"
-        "from shoal.engine.settings.run_settings import load_settings; from pathlib import Path;"
-        "settings = load_settings(Path('settings.yaml'));"
-        "print([pipeline(settings, again=again)['run'] for again in (False, False, True, False)])"
-    )
-    done = run_flow(server, home, code)
-    assert done.returncode == 0, done.stderr
-    first, second, third, fourth = [Path(path).name for path in ast.literal_eval(done.stdout.splitlines()[-1])]
-    assert first == second
-    assert third == fourth != first
-    told = f"run {first} has equal settings, data and code and is used again (again=true computes a new run)"
-    assert told in done.stdout + done.stderr
-    events = [event.message for event in RunFolder.find(first).events() if event.kind == "used_again"]
-    assert events == [told]
-    assert len(list((home / "runs").glob("*/settings.yaml"))) == 2
