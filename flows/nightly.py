@@ -8,25 +8,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.tasks.prefect.environment import set_prefect_defaults
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_markdown_artifact
+from prefect.events import emit_event
 
-set_prefect_defaults()
-
-from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
-from prefect.artifacts import create_markdown_artifact  # noqa: E402
-from prefect.events import emit_event  # noqa: E402
-
-from shoal.core.errors import ShoalError  # noqa: E402
-from shoal.core.records import record_to_json  # noqa: E402
-from shoal.data.sets.prepared import open_prepared  # noqa: E402
-from shoal.engine.settings.run_settings import Settings  # noqa: E402
-from shoal.engine.store.run_folder import RunFolder  # noqa: E402
-from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
-from shoal.flows.tell import tell_failure  # noqa: E402
-from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, is_done  # noqa: E402
-from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
-from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
-from shoal.lifecycle.nights import (  # noqa: E402
+from shoal.core.errors import ShoalError
+from shoal.core.records import record_to_json
+from shoal.data.sets.prepared import open_prepared
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.warm_start import WarmStart, WarmStartError
+from shoal.flows.tell import tell_failure
+from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, is_done
+from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS
+from shoal.lifecycle.night_settings import NightSettings
+from shoal.lifecycle.nights import (
     champion_in_use,
     check_settings,
     choose_night_method,
@@ -34,25 +30,25 @@ from shoal.lifecycle.nights import (  # noqa: E402
     judged_run,
     keep_choice,
 )
-from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify  # noqa: E402
-from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn  # noqa: E402
-from shoal.review.results.clusters import cluster_facts  # noqa: E402
-from shoal.review.results.stable_names import CHANGED, NIGHT, ClusterChange  # noqa: E402
-from shoal.review.results.summary import counted  # noqa: E402
-from shoal.review.served.drift import Drift  # noqa: E402
-from shoal.review.served.judging import Decision, check_held_out  # noqa: E402
-from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval  # noqa: E402
-from shoal.tasks.compare import compare  # noqa: E402
-from shoal.tasks.decide import decide  # noqa: E402
-from shoal.tasks.drift import drift  # noqa: E402
-from shoal.tasks.prefect.stages import (  # noqa: E402
+from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify
+from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn
+from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.stable_names import CHANGED, NIGHT, ClusterChange
+from shoal.review.results.summary import counted
+from shoal.review.served.drift import Drift
+from shoal.review.served.judging import Decision, check_held_out
+from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval
+from shoal.tasks.compare import compare
+from shoal.tasks.decide import decide
+from shoal.tasks.drift import drift
+from shoal.tasks.prefect.stages import (
     UNIT_RUNNER,
     drive_as_task_runs,
     tag_flow_run,
     wait_for_sites,
     without_tags,
 )
-from shoal.tasks.take_in import take_in  # noqa: E402
+from shoal.tasks.take_in import take_in
 
 NOTHING_NEW = "nothing new"
 

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import set_prefect_defaults
+from prefect import flow
 
-set_prefect_defaults()
-
-from prefect import flow  # noqa: E402 (its environment comes first)
-
-from shoal.engine.settings.run_settings import Settings  # noqa: E402
-from shoal.engine.workers.worker_processes import start_fork_server  # noqa: E402
-from shoal.lifecycle.claim import claimed_run  # noqa: E402
-from shoal.tasks.partition import partition  # noqa: E402
-from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import pipeline_title  # noqa: E402
-from shoal.tasks.prefect.stages import (  # noqa: E402
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.workers.worker_processes import start_fork_server
+from shoal.lifecycle.claim import claimed_run
+from shoal.tasks.partition import partition
+from shoal.tasks.prefect.artifacts import result_artifacts
+from shoal.tasks.prefect.flow_run_names import pipeline_title
+from shoal.tasks.prefect.stages import (
     UNIT_RUNNER,
     drive_as_task_runs,
     tag_flow_run,
     wait_for_sites,
     without_tags,
 )
-from shoal.tasks.prepare import prepare  # noqa: E402
+from shoal.tasks.prepare import prepare
 
 
 @flow(name="pipeline", flow_run_name=pipeline_title, task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
