@@ -28,7 +28,6 @@ from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.sites.gathering import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, track
@@ -144,14 +143,16 @@ def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, or
     name = settings.data.name
     check_method(settings)
     before = read_manifest(store_folder(store, name))
-    here = store_folder(store, origin.images).exists() or own_pointer(store, origin.images).exists()
-    if is_built_in(origin.images) or not here:
-        raise NightError(
-            f"{name!r} was embedded from {origin.images!r}, which is no set of your own here to which new images could "
-            "be added: leave night.watch out"
-        )
     with writing(own_folder(store, origin.images)):
-        taken = _append(night, folder, present_set(origin.images), origin.images, settings.seed)
+        images = None
+        if not is_built_in(origin.images):
+            images = present_set(origin.images)
+        if images is None:
+            raise NightError(
+                f"{name!r} was embedded from {origin.images!r}, which is no set of your own here to which new images "
+                "could be added: leave night.watch out"
+            )
+        taken = _append(night, folder, images, origin.images, settings.seed)
     made = embed(origin.images, origin.encoder.name, name)
     about = made.prepared.manifest
     message = "; ".join(part for part in (taken.message, made.message, made.warning) if part)
@@ -312,9 +313,7 @@ def update_from_dvc(folder: Path) -> None:
     root = dvc_root(folder.parent)
     if root is None or not pointer.is_file():
         return
-    about = read_yaml_file(pointer, "DVC file", NightError)
-    imported = isinstance(about, dict) and bool(about.get("deps"))
-    if imported:
+    if "deps:" in pointer.read_text(errors="replace"):
         command = "update"
     elif dvc(root, "remote", "list").stdout.strip():
         command = "pull"
