@@ -40,13 +40,11 @@ def claimed_run(
     places.runs().mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as claim:
         with lock_if_free(places.runs() / ".choosing", math.inf):
-            run = _unfinished(settings, origin, data, claim) if resume else None
+            run = _unfinished(settings, origin, data) if resume else None
             if run is None:
                 run = new_run(settings, origin=origin)
-                claim.enter_context(lock_if_free(run.path / CLAIM))
-        run.event(BEGAN)
+            claim.enter_context(claimed(run))
         yield run
-        run.event(ENDED)
 
 
 @contextlib.contextmanager
@@ -81,25 +79,22 @@ def claimed_nights(data: str) -> Iterator[None]:
         yield
 
 
-def _unfinished(
-    settings: Settings, origin: WarmStart | None, data: str | None, claim: contextlib.ExitStack
-) -> RunFolder | None:
-    """Return the newest unclaimed run of these settings, if it is unfinished; `claim` gets its lock."""
+def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> RunFolder | None:
+    """Return the newest run of these settings that nobody works on, if it is unfinished."""
     for run in runs_like(settings, None if origin is None else origin.sha256):
         if data is not None and run.lineage().data.digest != data:
             continue
-        with contextlib.ExitStack() as tried:
-            if not tried.enter_context(lock_if_free(run.path / CLAIM)):
-                continue
-            try:
-                with run.locked(patience=0):  # `shoal run` locks a run without a claim
-                    pass
-            except RunError:
-                continue
-            if is_done(run):
-                return None  # a schedule wants a new run
-            claim.push(tried.pop_all())
-            return run
+        try:
+            # `shoal run` locks a run without a claim.
+            with lock_if_free(run.path / CLAIM) as is_free, run.locked(patience=0):
+                pass
+        except RunError:
+            continue
+        if not is_free:
+            continue
+        if is_done(run):
+            break  # a schedule wants a new run
+        return run
     return None
 
 

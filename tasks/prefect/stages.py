@@ -62,15 +62,17 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     def record_loss(message: str) -> None:
         run.event(PREFECT_LOST, message=message)
 
-    def runner_of(requests: int) -> PrefectRunner:
-        return PrefectRunner(2 * requests + 2, record_loss)
-
     with run.locked(), without_tags():
         if not is_done(run):
             record_flow_run(run)
         before = times_away(run)
         try:
-            return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
+            return drive(
+                run,
+                runner_of=lambda threads: PrefectRunner(2 * threads, record_loss),
+                observers=[log_warning, *observers],
+                stages=stages,
+            )
         except ShoalError:
             if not wait_for_sites(run.settings()) and times_away(run) == before:
                 raise
