@@ -24,7 +24,7 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients, write_choice
+from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.contract.context import MethodError
@@ -82,7 +82,7 @@ def choose_method(settings: Settings, prepared: PreparedSet, table: Partition) -
             f"{', '.join(f'local.{key}' for key in local)} without effect: method auto chose {method.name}, which "
             "trains nothing; set method.name to a method that trains"
         )
-    choice = MethodChoice(
+    return MethodChoice(
         method=method.name,
         reason=reason,
         settings=chosen,
@@ -92,8 +92,6 @@ def choose_method(settings: Settings, prepared: PreparedSet, table: Partition) -
         partition_digest=table.digest,
         settings_sha256=settings.digest(),
     )
-    write_choice(settings, choice)
-    return choice
 
 
 def decided(facts: Facts) -> tuple[str, dict[str, Any]]:

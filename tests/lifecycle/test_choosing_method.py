@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,7 @@ from shoal.core.errors import ShoalError
 from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
-from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle import choosing_method
-from shoal.lifecycle.choosing import choice_file
 from shoal.lifecycle.choosing_method import facts_of
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices, with_scheme
@@ -79,9 +78,9 @@ def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pyt
 
 def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = unnamed()
-    first = new_run(settings).lineage().method_chosen
-    file = choice_file(MethodChoice, with_scheme(settings))
-    file.unlink()
+    run = new_run(settings)
+    first = run.lineage().method_chosen
+    shutil.rmtree(run.path)
     assert new_run(settings).lineage().method_chosen == first, "the same figures"
     monkeypatch.setattr(choosing_method, "facts_of", lambda *_: pytest.fail("it was chosen before"))
     assert new_run(settings).lineage().method_chosen == first
