@@ -82,7 +82,7 @@ def home_of_digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digits_run(home_of_digits_run: Path, home: Path) -> RunFolder:
     """The run in a copy of that home, which a test may change."""
     shutil.copytree(home_of_digits_run, home, symlinks=True, dirs_exist_ok=True)
-    return RunFolder.find("latest", places.runs())
+    return RunFolder.find("latest")
 
 
 def links(page: str) -> list[str]:
