@@ -113,11 +113,11 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The report, one HTML page, made where it is missing or was changed."""
-        from shoal.review.results.views import REPORT, is_whole
+        """The report, one HTML page, made where it is missing."""
+        from shoal.review.results.views import REPORT
 
         path = self.path / REPORT
-        if not is_whole(self._folder, REPORT):
+        if not path.exists():
             from shoal.review.pages.report import write_report
 
             write_report(self._folder)

@@ -187,7 +187,7 @@ def save(figure: Figure, path: Path, dpi: int = 120) -> Path:
 def draw_method_figures(run: RunFolder) -> list[Path]:
     """Draw the figures that only runs of its method have, in the run's figures folder.
 
-    A run whose data or partition are no longer on this machine keeps its earlier figures.
+    A run whose data or partition are no longer on this machine has none.
 
     Raises:
         StoreError: the last state is damaged.

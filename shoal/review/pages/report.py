@@ -31,7 +31,7 @@ from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
 from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import baseline_rows, summary_of
-from shoal.review.results.views import REPORT, check_figures, keep_view
+from shoal.review.results.views import REPORT, check_figures
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
@@ -67,7 +67,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
     result = run_result(run)
     settings = run.settings()
     method = METHODS[settings.method.name]
-    page = write_page(
+    return write_page(
         run.path / REPORT,
         "report.html.j2",
         name=run.name,
@@ -85,9 +85,6 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         max_clients=MAX_CLIENTS,
         **parts_of(run),
     )
-    if in_run_folder:
-        keep_view(run, REPORT)
-    return page
 
 
 def parts_of(run: RunFolder) -> dict[str, Any]:
