@@ -108,7 +108,6 @@ def tags(run: RunFolder) -> dict[str, str]:
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": lineage.git.commit,
-        PARENT: tracking.mlflow_parent,
         **{f"shoal.site.{allowed_name(name)}_sha256": site.digest for name, site in lineage.sites.items()},
     }
     return {key: str(value) for key, value in values.items() if value is not None}
