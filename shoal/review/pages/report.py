@@ -187,18 +187,21 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
+    missed = {
+        (client, event.round)
+        for event in run.whole_events()
+        if event.kind in MISSED_EVENTS
+        for client in event.facts.get("clients", [event.facts.get("client")])
+    }
     # Some clients trained in a round only when the run was resumed.
-    trained = {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
-    rounds_of: dict[int, set[int]] = {}
-    for event in run.whole_events():
-        if event.kind in MISSED_EVENTS:
-            for client in event.facts.get("clients", [event.facts.get("client")]):
-                if (client, event.round) not in trained:
-                    rounds_of.setdefault(client, set()).add(event.round)
+    missed -= {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
+    rounds_of: dict[int, list[int]] = {}
+    for client, round in sorted(missed):
+        rounds_of.setdefault(client, []).append(round)
     names = client_names(run)
     rows = []
-    for client, rounds in sorted(rounds_of.items(), key=lambda item: (-len(item[1]), item[0])):
-        listed = ", ".join(map(str, sorted(rounds)[:MAX_ROUNDS_LISTED]))
+    for client, rounds in sorted(rounds_of.items(), key=lambda item: -len(item[1])):
+        listed = ", ".join(map(str, rounds[:MAX_ROUNDS_LISTED]))
         if len(rounds) > MAX_ROUNDS_LISTED:
             listed += ", ..."
         rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})

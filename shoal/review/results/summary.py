@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rich.filesize import decimal
+
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
@@ -141,14 +143,7 @@ def size(count: float) -> str:
     >>> size(14_349_360)
     '14.3 MB'
     """
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = 0
-    while count >= 1000 and power < len(units) - 1:
-        count /= 1000
-        power += 1
-    if not power:
-        return f"{count:,.0f} B"
-    return f"{count:,.1f} {units[power]}"
+    return decimal(int(count))
 
 
 def duration(seconds: float) -> str:

@@ -6,12 +6,8 @@ where they are missing, damaged or out of date.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from functools import cache
-from pathlib import Path
-from typing import Any
-
+from shoal.core.seal import digest_of
+from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 
@@ -60,17 +56,4 @@ def are_figures_whole(run: RunFolder, source: str) -> bool:
 def source_of_figures(run: RunFolder) -> str:
     """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
     files = {name: file_digest(run.path / name) for name in FIGURE_SOURCES if (run.path / name).exists()}
-    return digest_of([files, run.status().weights_sha256, code_digest()])
-
-
-def digest_of(content: Any) -> str:
-    """Return the SHA-256 of JSON content, in hex."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
-
-
-@cache
-def code_digest() -> str:
-    """Return a digest of the code that makes views: with another version of it they are made again."""
-    folder = Path(__file__).parent.parent
-    code = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
-    return digest_of([file_digest(path) for path in code])
+    return digest_of({**files, "weights": run.status().weights_sha256, "code": shoal_version().sha256})

@@ -493,7 +493,7 @@ def predicted_sheet(predicted: PredictedClusters, source: Path, path: Path) -> P
         heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
-        blocks.append(Block(heading, images, captions(drawn, True)))
+        blocks.append(Block(heading, images, captions(drawn)))
     title = f"{counted(len(predicted.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
 
