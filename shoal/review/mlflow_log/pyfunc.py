@@ -117,16 +117,12 @@ class FederatedModel(PythonModel):
 
     def answer(self, x: Tensor, predictor: Callable[[Tensor], Prediction]) -> pd.DataFrame:
         """Return the `COLUMNS` of samples by a model."""
-        parts = [predictor(part) for part in x.split(512)]
-        answer = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
-        cluster = answer.cluster.tolist()
-        columns = {
-            "cluster": cluster,
-            NAME: [self.cluster_ids.get(number, number) for number in cluster],
-            "soft": answer.soft.float().tolist(),
-            "embedding": answer.embedding.float().tolist(),
-        }
-        return pd.DataFrame(columns)
+        answer = Prediction(*map(torch.cat, zip(*map(predictor, x.split(512)), strict=True)))
+        table = pd.DataFrame({"cluster": answer.cluster.tolist()})
+        table[NAME] = table["cluster"].replace(self.cluster_ids)
+        table["soft"] = answer.soft.float().tolist()
+        table["embedding"] = answer.embedding.float().tolist()
+        return table
 
 
 def read_model(artifacts: Mapping[str, str]) -> tuple[dict[str, Any], Server]:
@@ -229,12 +225,11 @@ def answers(columns: Mapping[str, str]) -> Any:
     input repeats all the values that were sent; `samples` says in one sentence what is wrong.
     """
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types import ColSpec, Schema
     from mlflow.types.schema import Array
 
-    numbers = Array(DataType.double)
-    types: dict[str, Any] = {"cluster": DataType.long, NAME: DataType.long, "soft": numbers, "embedding": numbers}
-    types[OFFSET] = DataType.string
+    numbers = Array("double")
+    types: dict[str, Any] = {"cluster": "long", NAME: "long", "soft": numbers, "embedding": numbers, OFFSET: "string"}
     return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in columns]))
 
 
@@ -244,10 +239,8 @@ def requirements(*encoders: str) -> list[str]:
     Args:
         encoders: the pretrained encoders that the model needs, whose packages are needed too.
     """
-    names = dict.fromkeys(
-        [*REQUIREMENTS, *(package for encoder in encoders for package in source_of(encoder).packages)]
-    )
-    return [f"{name}=={version(name).split('+')[0]}" for name in names]
+    packages = [package for encoder in encoders for package in source_of(encoder).packages]
+    return [f"{name}=={version(name).split('+')[0]}" for name in dict.fromkeys([*REQUIREMENTS, *packages])]
 
 
 def copy_code(target: Path) -> Path:
