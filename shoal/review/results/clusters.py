@@ -386,41 +386,31 @@ def cluster_table(prepared: PreparedSet, partition: Partition, found: AssignAnsw
     where classes have names), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.views.view.all_samples` orders them
-    train = len(order)
     test = prepared.spec.test
-    if len(found.cluster) != train + test:
-        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {train} + {test}")
+    if len(found.cluster) != len(order) + test:
+        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {len(order)} + {test}")
     # Arrays throughout: a list of a million words takes many times their size.
-    names = np.array([*partition_client_names(partition), None], dtype=object)
-    nobody = len(names) - 1
-    client = np.concatenate([partition.client[order], np.full(test, nobody)])
-    client_name = pd.array(names[client], dtype="string")
-    sample = np.concatenate([partition.sample[order], np.arange(test)])
-    file = pd.array(np.full(train + test, None), dtype="string")
+    client = partition.client[order]
+    name = np.array(partition_client_names(partition), dtype=object)[client]
+    held = pd.DataFrame({"client": client, "client_name": name, "part": "train", "sample": partition.sample[order]})
+    table = pd.concat([held, pd.DataFrame({"part": TEST, "sample": np.arange(test)})], ignore_index=True)
+    table = table.assign(file=None).astype({"client": "Int64", "client_name": "string", "file": "string"})
     files = sample_files(prepared)
     release_freed_memory()  # reading the names of a million files takes several times their size
     if files is not None:
         rows = files.iloc[np.concatenate([partition.sample[order], prepared.manifest.train + np.arange(test)])]
-        file = rows["file"].array.astype("string")
+        table["file"] = rows["file"].array.astype("string")
         # Test samples of a user's own data come from a client too.
-        client_name[train:] = rows["client"].array[train:]
-        if partition.client_names:
-            number = {name: k for k, name in enumerate(partition.client_names)}
-            client[train:] = [number.get(name, nobody) for name in client_name[train:]]
-    columns: dict[str, Any] = {
-        "client": pd.arrays.IntegerArray(client.astype(np.int64), client == nobody),
-        "client_name": client_name,
-        "part": np.repeat(np.array(["train", TEST], dtype=object), [train, test]),
-        "sample": sample,
-        "file": file,
-    }
+        table["client_name"] = table["client_name"].fillna(pd.Series(rows["client"].array))
+        number = {name: k for k, name in enumerate(partition.client_names)}
+        table["client"] = table["client"].fillna(table["client_name"].map(number).astype("Int64"))
     if (labels := label_names(prepared, partition, order)) is not None:
-        columns["label"] = pd.array(labels, dtype="string")
-    columns["cluster"] = found.cluster.astype(np.int32)
-    columns["confidence"] = found.confidence.astype(np.float32)
+        table["label"] = pd.array(labels, dtype="string")
+    table["cluster"] = found.cluster.astype(np.int32)
+    table["confidence"] = found.confidence.astype(np.float32)
     if found.distance is not None:
-        columns["distance"] = found.distance.astype(np.float32)
-    return pd.DataFrame(columns)
+        table["distance"] = found.distance.astype(np.float32)
+    return table
 
 
 def partition_client_names(partition: Partition) -> list[str]:
@@ -439,17 +429,15 @@ def label_names(prepared: PreparedSet, partition: Partition, order: np.ndarray) 
     y = np.asarray(prepared.train_y)[partition.sample[order]]
     test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
     known = np.concatenate([y, test])
-    words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]
     largest = int(known.max(initial=0))
+    words = prepared.manifest.class_names or tuple(map(str, range(largest + 1)))
     if largest >= len(words):
         raise DataError(
             f"{prepared.manifest.name!r} has samples with label {largest}, and names for {len(words)} classes: prepare "
             "or add the set again"
         )
-    labels = np.full(len(known), None, dtype=object)
-    labelled = known >= 0
-    labels[labelled] = np.array(words, dtype=object)[known[labelled]]
-    return labels
+    named: np.ndarray = np.array([*words, None], dtype=object)[np.maximum(known, -1)]
+    return named
 
 
 def on_odd_of(prepared: PreparedSet) -> str:
