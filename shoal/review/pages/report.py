@@ -277,5 +277,5 @@ def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[st
 def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
     """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
     drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
-    drawn.sort(key=lambda path: FIRST.index(path.stem) if path.stem in FIRST else len(FIRST))
+    drawn.sort(key=lambda path: [*FIRST, path.stem].index(path.stem))
     return [(path.stem, in_base64(path.read_bytes())) for path in drawn]
