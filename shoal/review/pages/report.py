@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,8 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
+        max_rounds=MAX_ROUNDS_LISTED,
+        in_base64=in_base64,
         **parts_of(run),
     )
 
@@ -104,7 +108,7 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
         "origins": lineage_rows(run),
-        "figures": embedded_figures(run),
+        "figures": listed_figures(run),
     }
     if facts is None or table is None:
         return parts
@@ -115,10 +119,12 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         parts["baselines"] = {"rows": baseline_rows(comparison), **about}
     return parts | {
         "facts": facts,
-        "clusters": cluster_rows(table, facts.numbers),
+        "table": table,
+        "labelled": "label" in table and table["label"].notna().any(),
+        "largest": largest,
         "channels": drawn_channels(run),
         "sheets": embedded_sheets(run, twins),
-        "embedding": [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)],
+        "embedding": list(run.figures.glob(EMBEDDING)),
         "confused": confusion(table),
         "crossed": clusters_by_clients(table),
         "sites": about_sites(run, table, facts),
@@ -172,7 +178,7 @@ def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int,
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the clients of the last round, a dictionary each, with their names where they have some."""
+    """Return the rows of the clients of the last round, with their names where they have some."""
     clients = run.table("clients")
     if not len(clients):
         return []
@@ -181,12 +187,11 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     if len(clients) > 1:
         names = client_names(run)
         clients["client"] = [named(names, int(client)) for client in clients["client"]]
-    records = clients.to_dict("records")
-    return [{name_of(str(key)): value_of(str(key), value) for key, value in record.items()} for record in records]
+    return list(clients.to_dict("records"))
 
 
-def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
+def missed_rounds(run: RunFolder) -> list[tuple[str, list[int]]]:
+    """Return clients and the rounds that they missed though chosen, by failure or dropout; most rounds first."""
     missed = {
         (client, event.round)
         for event in run.whole_events()
@@ -195,43 +200,9 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     }
     # Some clients trained in a round only when the run was resumed.
     missed -= {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
-    rounds_of: dict[int, list[int]] = {}
-    for client, round in sorted(missed):
-        rounds_of.setdefault(client, []).append(round)
     names = client_names(run)
-    rows = []
-    for client, rounds in sorted(rounds_of.items(), key=lambda item: -len(item[1])):
-        listed = ", ".join(map(str, rounds[:MAX_ROUNDS_LISTED]))
-        if len(rounds) > MAX_ROUNDS_LISTED:
-            listed += ", ..."
-        rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})
-    return rows
-
-
-def cluster_rows(table: pd.DataFrame, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row a cluster, empty ones too.
-
-    Its size and share, how many clients it has, the largest of them, mean confidence, and its most frequent label.
-
-    Args:
-        table: a run's cluster table.
-        numbers: of all clusters.
-    """
-    rows = []
-    for cluster in sorted(numbers):
-        samples = table[table["cluster"] == cluster]
-        row: dict[str, Any] = {
-            "cluster": cluster,
-            "samples": f"{len(samples):,}",
-            "share": f"{len(samples) / len(table):.1%}",
-            "clients": samples["client_name"].nunique(),
-            "largest client": largest(samples["client_name"]),
-            "mean confidence": f"{samples['confidence'].mean():.3f}" if len(samples) else "",
-        }
-        if "label" in table and table["label"].notna().any():
-            row["most frequent label"] = largest(samples["label"])
-        rows.append(row)
-    return rows
+    rounds = [(named(names, client), [r for _, r in own]) for client, own in groupby(sorted(missed), itemgetter(0))]
+    return sorted(rounds, key=lambda row: -len(row[1]))
 
 
 def largest(names: pd.Series) -> str:
@@ -274,8 +245,7 @@ def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[st
     return {"shown": sheets, "left": len(paths) - len(sheets)}
 
 
-def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
-    """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
+def listed_figures(run: RunFolder) -> list[Path]:
+    """Return the figures: first those of all runs, then those of the method."""
     drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
-    drawn.sort(key=lambda path: [*FIRST, path.stem].index(path.stem))
-    return [(path.stem, in_base64(path.read_bytes())) for path in drawn]
+    return sorted(drawn, key=lambda path: [*FIRST, path.stem].index(path.stem))
