@@ -22,10 +22,11 @@ from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
+from shoal.review.mlflow_log.origins import sources_of
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
+from shoal.review.pages.provenance import changed_rows, repeat_command, run_files, shown_page
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.next_step import next_step
@@ -87,6 +88,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         max_clients=MAX_CLIENTS,
         max_rounds=MAX_ROUNDS_LISTED,
         in_base64=in_base64,
+        masked=masked,
         **parts_of(run),
     )
 
@@ -107,7 +109,10 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "of_sites": site_rows(run),
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
-        "origins": lineage_rows(run),
+        "sources": sources_of(run),
+        "lineage": run.lineage(),
+        "tracking": run.status().tracking,
+        "page": shown_page(run),
         "figures": listed_figures(run),
     }
     if facts is None or table is None:
