@@ -18,7 +18,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.experiments import NOTE, experiment_of
 from shoal.review.mlflow_log.run import PARENT, RUN_ID, run_with_tag
-from shoal.review.mlflow_log.tracking import artifact_folder, open_client, reason_of, shown_uri, tracking_uri
+from shoal.review.mlflow_log.tracking import open_client, reason_of, shown_uri
 from shoal.review.results.summary import counted
 
 MAX_TAG_CHARACTERS = 8000
@@ -76,7 +76,7 @@ def _log(settings: Settings, overview: Overview) -> None:
     from mlflow.entities import Metric
 
     client = open_client(settings)
-    experiment = experiment_of(client, settings.tracking.experiment, artifact_folder(tracking_uri(settings)))
+    experiment = experiment_of(client, settings.tracking.experiment)
     run = run_with_tag(client, experiment, *overview.key)
     if run is None:
         tag, value = overview.key
