@@ -17,12 +17,12 @@ from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
-from shoal.review.mlflow_log.origins import sources_of
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
@@ -109,12 +109,14 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "of_sites": site_rows(run),
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
-        "sources": sources_of(run),
         "lineage": run.lineage(),
         "tracking": run.status().tracking,
         "page": shown_page(run),
+        "folder_of": run.folder_of,
         "figures": listed_figures(run),
     }
+    if (data := run_data(run)) is not None:
+        parts["images"] = embedded_from(data[0].manifest)
     if facts is None or table is None:
         return parts
     twins = []
