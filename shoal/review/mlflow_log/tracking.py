@@ -25,9 +25,10 @@ from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import TABLES
+from shoal.review.mlflow_log.descriptions import run_note
 from shoal.review.mlflow_log.embedded_store import ready_store, recorded_uri, store_uri
 from shoal.review.mlflow_log.experiments import NOTE
-from shoal.review.mlflow_log.files import log_files, note_text
+from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds, lost_rounds
@@ -170,10 +171,10 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         log_quality(client, run_id, run)
         log_models(client, logged, run, settings, final=status == "FINISHED")
         log_files(client, run_id, run, settings)
-        report = settings.tracking.clients and (run.path / REPORT).exists()
         # A description that is there stays, also one that a user wrote.
         if status == "FINISHED" and not logged.data.tags.get(NOTE):
-            client.set_tag(run_id, NOTE, note_text(run, logged, report=report))
+            has_report = settings.tracking.clients and (run.path / REPORT).exists()
+            client.set_tag(run_id, NOTE, run_note(run, report=has_report and logged))
     if logged.info.status != status:
         if status == "RUNNING":
             client.update_run(run_id, status=status)

@@ -122,8 +122,8 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
     twins = []
     if comparison := facts.comparison:
         twins = [tuple(facts.numbers[k] for k in pair) for pair in comparison.twins]
-        about = {"samples": comparison.samples, "space": in_words(comparison.space)}
-        parts["baselines"] = {"rows": baseline_rows(comparison), **about}
+        parts["baselines"] = baseline_rows(comparison)
+        parts["space"] = in_words(comparison.space)
     return parts | {
         "facts": facts,
         "table": table,

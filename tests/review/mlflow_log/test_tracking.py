@@ -25,8 +25,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.metrics import METRICS
+from shoal.review.mlflow_log.descriptions import model_card
 from shoal.review.mlflow_log.experiments import NOTE
-from shoal.review.mlflow_log.model_card import model_card
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
 from shoal.review.mlflow_log.rounds import costs_of_sites, metric_name
 from shoal.review.mlflow_log.run_names import run_name

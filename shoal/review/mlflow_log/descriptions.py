@@ -1,4 +1,4 @@
-"""The card of a model in MLflow's registry: what it was made of, what it is worth, its limits, and how to repeat it."""
+"""Descriptions on MLflow's pages, in Markdown: of a run, and of a model in the registry."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shoal.engine.store.client_names import client_names
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
+from shoal.review.mlflow_log.files import REPORT
 from shoal.review.mlflow_log.run_names import shorten
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.result import run_data, run_result
@@ -22,7 +23,7 @@ MAX_CARD_CHARACTERS = 5000
 
 
 def model_card(run: RunFolder, settings: Settings) -> str:
-    """Return the card of the final model of a run, in Markdown; it names no client.
+    """Return the card of the final model of a run: what it was made of, what it is worth, its limits; no client's name.
 
     Args:
         run: the run's folder.
@@ -34,9 +35,8 @@ def model_card(run: RunFolder, settings: Settings) -> str:
         parts["images"] = embedded_from(data[0].manifest)
     if facts is not None and facts.comparison is not None:
         parts |= {"comparison": facts.comparison, "baselines": baseline_rows(facts.comparison)}
-    # Names of sets and reasons are text in Markdown, too: nothing is escaped.
-    environment = Environment(loader=PackageLoader("shoal.review.mlflow_log"), trim_blocks=True, lstrip_blocks=True)
-    card = environment.get_template("model_card.md.j2").render(
+    card = in_markdown(
+        "model_card.md.j2",
         settings=settings,
         status=run.status(),
         facts=facts,
@@ -49,3 +49,19 @@ def model_card(run: RunFolder, settings: Settings) -> str:
         **parts,
     )
     return shorten(card, MAX_CARD_CHARACTERS)
+
+
+def run_note(run: RunFolder, *, report: Any) -> str:
+    """Return a run's description.
+
+    Args:
+        run: the run's folder.
+        report: the MLflow run, where it has the report; else None.
+    """
+    return in_markdown("run_note.md.j2", facts=cluster_facts(run), summary=summary_of(run), report=report, name=REPORT)
+
+
+def in_markdown(template: str, **parts: Any) -> str:
+    """Return a text from a template; nothing is escaped, since names and reasons are text in Markdown, too."""
+    environment = Environment(loader=PackageLoader("shoal.review.mlflow_log"), trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template(template).render(**parts)
