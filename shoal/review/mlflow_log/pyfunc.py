@@ -9,7 +9,6 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from mlflow.pyfunc.model import PythonModel
 from torch import Tensor
 
 from shoal.core.errors import short_text
+from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
@@ -85,7 +85,7 @@ class FederatedModel(PythonModel):
         """Read settings, data manifest and server state from the logged files."""
         about, server = read_model(context.artifacts)
         self.cluster_ids: dict[int, int] = dict(enumerate(about["cluster_ids"] or ()))
-        self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
+        self.spec = record_from_json(DataSpec, about["spec"])
         method = served_method(make_settings(about["settings"]), self.spec, about["encoder_sha256"])
         self.predictor = method.predictor(server)
         self.has_offsets = method.uses_offsets(server)
@@ -182,7 +182,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     lineage = run.lineage()
     about = {
         "settings": run.settings().to_json(),
-        "spec": asdict(prepared.spec),
+        "spec": record_to_json(prepared.spec),
         "server_sha256": server_digest(checkpoint.judged),
         "encoder_sha256": lineage.encoder_sha256,
         "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
@@ -195,7 +195,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         columns = SITE_COLUMNS
         accepted += f"; in frames a column {CLIENT!r} may name the site of each sample"
     packages += [f"{name}=={number}" for name, number in method_version(run.settings().method.name).items()]
-    (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
+    (scratch / "model.json").write_text(json.dumps(sealed(about)))
     # The evaluated state: the served model is the one that the metrics describe.
     save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
     with warnings.catch_warnings():
