@@ -54,7 +54,6 @@ def succeeds(run: RunFolder, what: str, make: Callable[[RunFolder], object]) -> 
     except Exception as error:  # of any kind: a view that fails must not stop the run
         message = f"{what} left out: {type(error).__name__}: {short_text(error)}"
         with contextlib.suppress(ShoalError):  # on a full disk no event can be written
-            if all(event.message != message for event in run.events()):
-                run.event("not_shown", message=message)
+            run.event_once("not_shown", message)
         return False
     return True

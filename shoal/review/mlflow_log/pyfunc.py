@@ -156,8 +156,7 @@ def servable(run: RunFolder) -> Checkpoint | None:
     try:
         RunFacts(run).method.predictor(checkpoint.server)
     except MethodError as error:
-        if all(event.message != str(error) for event in run.events()):
-            run.event("model_skipped", message=str(error))
+        run.event_once("model_skipped", str(error))
         return None
     return checkpoint
 

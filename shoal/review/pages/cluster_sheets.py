@@ -40,8 +40,8 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     prepared = open_prepared(run.folder_of("data"))
     table = named_clusters(run)
     reason = why_no_images(prepared)
-    if reason is not None and all(event.message != reason for event in run.events()):
-        run.event("images_not_shown", level=WARNING, message=reason)
+    if reason is not None:
+        run.event_once("images_not_shown", reason, level=WARNING)
     if table is None:
         return []
     return draw_sheets(run, table, prepared)

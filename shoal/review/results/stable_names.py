@@ -14,7 +14,7 @@ Symbols in shapes: a old clusters, b new clusters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -91,41 +91,24 @@ class StableNames:
     changes: tuple[ClusterChange, ...] = ()
 
 
-@dataclass(frozen=True)
-class NamedTable:
-    """A cluster table with the names of its clusters, from which the clusters of the next table get theirs.
-
-    Args:
-        run: the run's name.
-        table: its cluster table.
-        names: of its clusters.
-    """
-
-    run: str
-    table: pd.DataFrame
-    names: StableNames
-
-
 def first_names(clusters: int) -> StableNames:
     """Return the names of the first clusters: their numbers."""
     return StableNames(tuple(range(clusters)), clusters)
 
 
-def names_after(old: NamedTable, table: pd.DataFrame, clusters: int, taken: int) -> StableNames:
+def names_after(old: pd.DataFrame, names: StableNames, table: pd.DataFrame, clusters: int) -> StableNames:
     """Return the names of new clusters: those of the old clusters that they continue, or new names.
 
     Args:
-        old: the champion's clusters.
+        old: the champion's cluster table.
+        names: of its clusters.
         table: the new cluster table, a row a sample.
         clusters: how many new clusters there are.
-        taken: the smallest number that no cluster of any run has, so that a challenger that was not promoted does not
-            share a name with a later one.
     """
-    count = len(old.names.names)
-    names = replace(old.names, next_name=max(old.names.next_name, taken))
-    shared = shared_samples(old.table, table, count, clusters)
-    named = name_clusters(names, _sizes(old.table, count), shared, _sizes(table, clusters))
-    return replace(named, before=old.run)
+    count = len(names.names)
+    return name_clusters(
+        names, _sizes(old, count), shared_samples(old, table, count, clusters), _sizes(table, clusters)
+    )
 
 
 def name_clusters(old: StableNames, old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> StableNames:
