@@ -157,7 +157,7 @@ def about_sites(run: RunFolder, table: pd.DataFrame, facts: ClusterFacts) -> str
     return sentence
 
 
-def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
+def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int, ...]]) -> dict[Any, pd.DataFrame]:
     """Return for clusters that may be one kind the means of the columns in which they differ most; of vectors alone.
 
     Args:
@@ -167,20 +167,18 @@ def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int,
     """
     data = run_data(run)
     if data is None or data[0].spec.kind != "vector":
-        return []
+        return {}
     extra = data[0].manifest.extra
     if "features" not in extra or EMBEDDED in extra:
-        return []
+        return {}
     rows = table[table["part"] == "train"]
     x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=extra["features"])
     means = x.groupby(rows["cluster"].to_numpy()).mean().T
-    shown = []
-    for first, second in twins:
-        most = ((means[first] - means[second]).abs() / x.std()).nlargest(MAX_COLUMNS).index
-        pairs = means.loc[most, [first, second]].round(4).set_axis(["the first", "the second"], axis=1)
-        pairs = pairs.rename_axis("mean of").reset_index()
-        pairs.insert(0, "clusters", f"{first} and {second}")
-        shown += pairs.to_dict("records")
+    shown = {}
+    for pair in twins:
+        two = means[list(pair)]
+        apart = two.diff(axis=1).iloc[:, 1].abs() / x.std()
+        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index].round(4)
     return shown
 
 
