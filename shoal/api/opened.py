@@ -112,15 +112,10 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The report, one HTML page, made where it is missing or was changed."""
-        from shoal.review.results.views import REPORT, is_whole
+        """The report, one HTML page, made from what the run's folder holds now."""
+        from shoal.review.pages.report import write_report
 
-        path = self.path / REPORT
-        if not is_whole(self._folder, REPORT):
-            from shoal.review.pages.report import write_report
-
-            write_report(self._folder)
-        return path
+        return write_report(self._folder)
 
     def predict(
         self,

@@ -86,7 +86,7 @@ def report(run: RunId) -> None:
     from shoal.data.sets.prepare import own_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.sites.site_table import TABLE, site_table
-    from shoal.review.pages.cluster_sheets import draw_sheets_of_site
+    from shoal.review.pages.cluster_sheets import draw_sheets
 
     place = run_here(run)
     table = site_table(place)
@@ -95,7 +95,7 @@ def report(run: RunId) -> None:
     out.print(table_of(("cluster", "samples here", "share"), rows))
     say(f"samples with their files: {place.path / TABLE}")
     own = open_prepared(own_folder(places.store(), place.settings().data.name))
-    if sheets := draw_sheets_of_site(place, own):
+    if sheets := draw_sheets(place, table, own):
         say(f"images of {len(sheets)} clusters: {sheets[0].parent}")
 
 

@@ -32,7 +32,7 @@ from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
 from shoal.lifecycle.taking_in import watched_folder
-from shoal.review.mlflow_log.parent import log_assignment
+from shoal.review.mlflow_log.overviews import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
 from shoal.review.served.predict import PredictedClusters, Predictor, no_samples, predict, predicted_sheet, write_table

@@ -266,6 +266,11 @@ class RunFolder:
         tell_observers(self.path, event)
         return event
 
+    def event_once(self, kind: str, message: str, *, level: str | None = None) -> None:
+        """Append an event, unless the run has one with this message."""
+        if all(event.message != message for event in self.events()):
+            self.event(kind, level=level, message=message)
+
     def events(self) -> list[Event]:
         """Read the event log without lines that hold no event, such as one that a crash cut short."""
         return [event for line in self._event_lines() if (event := read_line(line)) is not None]

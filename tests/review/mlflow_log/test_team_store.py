@@ -227,7 +227,7 @@ def test_the_longest_names_fit_into_the_tables(at_team: Team) -> None:
     column = "c" * 300
     settings = make_settings(merge(SMALL, {"partition": {"kind": "by_column", "column": column, "clients": None}}))
     client = mlflow.MlflowClient()
-    made = client.create_run(experiment_of(client, "names", None), run_name=title(settings))
+    made = client.create_run(experiment_of(client, "names"), run_name=title(settings))
     assert client.get_run(made.info.run_id).info.run_name == title(settings)
 
 
