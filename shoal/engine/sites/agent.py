@@ -60,7 +60,7 @@ from shoal.engine.sites.frames import (
     unpack,
 )
 from shoal.engine.sites.held_out import Compare, compare
-from shoal.engine.sites.rules import Rules
+from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
@@ -111,14 +111,14 @@ class SiteAgent:
         name: str,
         store: Path,
         runs: Path,
-        rules: Rules | None = None,
+        rules: OwnRules,
         device: str = "cpu",
     ) -> None:
         torch.set_num_threads(1)  # for the same bits as on every worker
         self.name = name
         self.store = store.resolve()
         self.runs = runs.resolve()
-        self.rules = rules or Rules()
+        self.rules = rules
         self.worker = Worker(device)
 
     def answer(self, content: bytes) -> bytes:
@@ -250,9 +250,8 @@ class SiteAgent:
         write_lineage(place / LINEAGE, lineage.with_folders(str(data), str(partition)))
         self.worker = Worker(self.worker.device)  # which has not opened the run as it was before
         self.check(call)
-        if key := self.rules.mask_key:
-            for client in self.worker.opened(place).here:
-                make_private(place / KEYS / str(client), key)
+        for client in self.worker.opened(place).here:
+            make_private(place / KEYS / str(client), self.rules.mask_key)
 
     def memory(self, run: RunFolder, client: ClientAtSite) -> str | None:
         """Return the file of a client's private memory, in the run's folder; None: it has none.
