@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ OF_THE_LEAD = ("tracking", "workers", "checkpoint")
 
 
 class SitesPool:
-    """The sites of a transport as a pool; a site does one request at a time.
+    """The sites of a transport as a pool; a run asks a site for one thing at a time.
 
     Args:
         transport: reaches the sites.
@@ -85,9 +85,7 @@ class SitesPool:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.count = self.max_requests = max(1, len(transport.sites))
-        self._locks = {site: threading.Lock() for site in transport.sites}
-        self._lock = threading.Lock()
-        self._facts: dict[Path, RunFacts] = {}
+        self._facts = cache(lambda run: RunFacts(RunFolder(run)))
         self._open: set[tuple[str, Path]] = set()
 
     def call(self, request: Any) -> Answer:
@@ -96,7 +94,7 @@ class SitesPool:
         Raises:
             SiteLost: it did not answer.
         """
-        facts = self.facts(request.run)
+        facts = self._facts(request.run)
         if isinstance(request, ShareKeys):
             return self.keys(facts, request)
         if isinstance(request, Train):
@@ -116,17 +114,16 @@ class SitesPool:
 
     @contextmanager
     def opened(self, site: str, facts: RunFacts) -> Iterator[None]:
-        """Keep a site for this thread, once it knows the run.
+        """Ask a site that knows the run within this context.
 
         Raises:
             SiteLost: it does not answer. SiteFailed: it refuses the run.
         """
-        if site not in self._locks:
+        if site not in self._transport.sites:
             raise SiteLost(f"site {site} cannot be reached")
         try:
-            with self._locks[site]:
-                self.open(site, facts)
-                yield
+            self.open(site, facts)
+            yield
         except SiteLost:
             self._open.discard((site, facts.run.path))  # it may have lost its runs too
             raise
@@ -146,13 +143,6 @@ class SitesPool:
         if failures:
             return Failure("; ".join(failure.error for failure in failures), failures[0].cause)
         return Keys(public)
-
-    def facts(self, run: Path) -> RunFacts:
-        """Return the facts of a run."""
-        with self._lock:
-            if run not in self._facts:
-                self._facts[run] = RunFacts(RunFolder(run))
-            return self._facts[run]
 
     def open(self, site: str, facts: RunFacts) -> None:
         """Describe the run to a site, once."""
