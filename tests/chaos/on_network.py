@@ -244,7 +244,7 @@ def refusing_policy(trial: Trial) -> str:
 
 
 def random_bytes(trial: Trial) -> str:
-    """random bytes to the port and the socket of the server"""
+    """random bytes to the server's port and socket"""
 
     def act() -> None:
         for family, address in (

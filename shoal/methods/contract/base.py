@@ -263,6 +263,7 @@ class Method(ABC):
         about: what it does, in a sentence.
         Settings: its frozen dataclass of hyper-parameters.
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
+        loss_note: why the losses of different rounds cannot be compared, in a sentence; empty where they can.
 
     Class attributes for the engine:
         kinds: kinds of data that it works on: image, vector, series, text.
@@ -298,6 +299,7 @@ class Method(ABC):
     pooled: ClassVar[bool] = False
     local_defaults: ClassVar[LocalSettings] = LocalSettings()
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
+    loss_note: ClassVar[str] = ""
     kinds: ClassVar[tuple[str, ...]] = ("image",)
     trains: ClassVar[bool] = True
     learns_from_labels: ClassVar[bool] = False
@@ -311,16 +313,6 @@ class Method(ABC):
     local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
-
-    @classmethod
-    def loss_note(cls, settings: Any, rounds: int) -> str:
-        """Return why the losses of different rounds cannot be compared, in a sentence; empty where they can.
-
-        Args:
-            settings: hyper-parameters of the method.
-            rounds: of the run.
-        """
-        return ""
 
     @property
     def first_round_with_clusters(self) -> int:

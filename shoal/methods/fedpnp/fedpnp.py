@@ -58,22 +58,14 @@ class FedPNP(ClusterMethod):
     about = "FedCC that leaves likely members of the same cluster out of the negatives."
     Settings = FedPNPSettings
     settings: FedPNPSettings
+    loss_note = (
+        "The loss jumps after round 1 by design: the cluster-level loss, which is mostly below zero, has the weight "
+        "method.alpha_first in round 1 and method.alpha from round 2 on."
+    )
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
         self._in_one_pass: dict[torch.Size, bool] = {}
-
-    @classmethod
-    def loss_note(cls, settings: FedPNPSettings, rounds: int) -> str:
-        """Return that the weight of the cluster-level loss changes after round 1."""
-        first = settings.alpha_first
-        later = settings.alpha
-        if first == later or rounds == 1:
-            return ""
-        return (
-            "The loss jumps after round 1 by design: the cluster-level loss, which is mostly below zero, has weight "
-            f"{first:g} in round 1 and {later:g} from round 2 on."
-        )
 
     def facts(self, round: int) -> dict[str, Any]:
         """Return alpha of the round (section 3.1 of the paper)."""

@@ -121,18 +121,12 @@ class NCC(Method):
     kinds = ("image", "vector", "series")
     encoder = "trained"
     judges_features = True
+    loss_note = (
+        "The loss jumps after the warm-up, the share method.warmup of all epochs, by design: from then on it contains "
+        "the contrast of prototypes."
+    )
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
     local_defaults = LocalSettings(batch=512, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)
-
-    @classmethod
-    def loss_note(cls, settings: NCCSettings, rounds: int) -> str:
-        """Return that the loss has a second term once the warm-up ends."""
-        if not settings.warmup or not settings.weight:
-            return ""
-        return (
-            f"The loss jumps after the warm-up, the first {settings.warmup:.0%} of all epochs, by design: from then on "
-            "it contains the contrast of prototypes."
-        )
 
     def network(self) -> ByolNet:
         """Return a fresh network with the run's initial weights."""

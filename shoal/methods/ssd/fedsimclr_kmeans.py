@@ -123,12 +123,9 @@ class FedSimCLRKMeans(FedSimCLR):
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
-
-    @classmethod
-    def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
-        """Return when training ends."""
-        trained = max(1, rounds - settings.kmeans_rounds)
-        return f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
+    loss_note = (
+        "The loss ends with training by design: the last method.kmeans_rounds rounds find clusters and train nothing."
+    )
 
     @property
     def needs_clusters(self) -> bool:

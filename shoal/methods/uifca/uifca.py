@@ -72,18 +72,12 @@ class UIFCA(FlowMethod):
     averages_parts = True
     evaluation_reads_memory = False
     of_the_server = ("cluster_round", "changed", "empty", "diverged")
+    loss_note = (
+        "The loss jumps after every method.comm_rounds rounds of training by design: each cluster round trains its "
+        "flows from the common start (method.warm_start=true continues with the last ones)."
+    )
     settled_after = 1
     """The run ends after so many assignments in a row in which no point changed its cluster."""
-
-    @classmethod
-    def loss_note(cls, settings: UIFCASettings, rounds: int) -> str:
-        """Return that flows start again in every cluster round."""
-        if settings.warm_start or settings.cluster_rounds == 1:
-            return ""
-        return (
-            f"The loss jumps every {settings.comm_rounds} rounds of training by design: each cluster round trains its "
-            "flows from the common start (method.warm_start=true continues with the last ones)."
-        )
 
     def init_server(self, federation: Federation) -> Server:
         """Return the K starts; with `init: kfed` the first round collects local centres.
