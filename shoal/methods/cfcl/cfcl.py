@@ -87,6 +87,7 @@ class CFCL(GradientMethod):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     model_defaults = ModelSettings("pooled-conv")
     finds_clusters = False
+    needs_clusters = False
     judges_features = True
     averages_parts = True
     of_the_server = ("step",)
@@ -95,11 +96,6 @@ class CFCL(GradientMethod):
     """Number of samples that a sender considers for a pull by importance; a uniform pull considers all."""
     heat = (1.0, 5.0)
     """Selection temperature lambda of micro importance at the first and at the last step, linear between."""
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Return False: an embedding needs no number of clusters."""
-        return False
 
     def network(self) -> nn.Module:
         """Return a fresh network with the run's initial weights."""

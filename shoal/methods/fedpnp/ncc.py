@@ -23,7 +23,7 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.views.augment import two_views
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, Update
 from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
@@ -136,10 +136,6 @@ class NCC(Method):
             return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
         return cast(ByolNet, seeded(build, self.context, cache=self.network_cache))
-
-    def init_server(self, federation: Federation) -> Server:
-        """Return an empty state: the one client starts from the seeded network."""
-        return Server()
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return an empty message: the one client continues from its memory."""

@@ -121,16 +121,12 @@ class FedSimCLRKMeans(FedSimCLR):
     about = "Trains an encoder, then clusters its features over all clients."
     Settings = FedSimCLRKMeansSettings
     settings: FedSimCLRKMeansSettings
+    needs_clusters = True
     averages = False  # the last rounds move centres
     averages_parts = True
     loss_note = (
         "The loss ends with training by design: the last method.kmeans_rounds rounds find clusters and train nothing."
     )
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Return True: K-means finds a given number of clusters."""
-        return True
 
     @property
     def training_rounds(self) -> int:

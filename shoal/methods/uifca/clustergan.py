@@ -81,10 +81,6 @@ class ClusterGAN(Method):
         """Start from the initial weights."""
         return Server(weights(self.network()))
 
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send the three networks."""
-        return Message(server.model)
-
     def client_update(self, message: Message, client: Client) -> Update:
         """Play `steps` rounds of the game on the client's images."""
         s = self.settings
