@@ -50,7 +50,7 @@ def numbers(result: SearchResult) -> list[Any]:
     """What of a search must be the same however it came about: trials, scores, and the bits of each run."""
     found = []
     for trial in result.trials:
-        runs = [RunFolder.find(name, places.runs()) for name in trial.runs]
+        runs = [RunFolder.find(name) for name in trial.runs]
         bits = [(run.status().state, run.status().round, run.status().weights_sha256) for run in runs]
         found.append((trial.number, trial.state, trial.values, trial.score, trial.scores, bits))
     return found

@@ -25,7 +25,7 @@ from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED
-from shoal.review.mlflow_log.parent import ParentRun
+from shoal.review.mlflow_log.overviews import Overview, log_overview
 from shoal.review.mlflow_log.rounds import metric_name
 from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
@@ -142,7 +142,7 @@ def save(axes: object, path: Path, width: float = 6.4) -> Path:
     return path
 
 
-def log_search(parent: ParentRun, definition: SearchDefinition, result: SearchResult) -> None:
+def log_search(definition: SearchDefinition, result: SearchResult) -> None:
     """Log a search: the best score and settings, counts of trials, and the files of its folder."""
     best = result.best_trial
     assert best is not None
@@ -153,4 +153,14 @@ def log_search(parent: ParentRun, definition: SearchDefinition, result: SearchRe
     head = f"Search over {', '.join(definition.vary)} by {result.score}: {result.summary()}."
     summary = f"Best: trial {best.number} with {result.score} {best.score:.4f}\n\n{values}"
     note = "\n\n".join((head, summary, *caveats(definition, result)))
-    parent.finish(metrics, Path(result.folder), note, step=len(result.trials))
+    overview = Overview(
+        ("shoal.search", definition.name),
+        f"search {definition.name}",
+        metrics,
+        Path(result.folder),
+        note,
+        {"shoal.score": definition.score, "shoal.sampler": definition.sampler},
+        step=len(result.trials),
+        nested=[RunFolder(places.runs() / name) for trial in result.trials for name in trial.runs],
+    )
+    log_overview(definition.settings_with({}), overview)
