@@ -84,6 +84,7 @@ def test_one_name_is_installed_and_nothing_of_the_store(wheel: Path) -> None:
         "shoal/cli/project/params.yaml",
     } <= set(names)
     assert "shoal/review/pages/templates/report.html.j2" in names
+    assert "shoal/review/mlflow_log/templates/model_card.md.j2" in names
     assert "shoal/cli/stage.sh" in names
     assert not [name for name in names if "studies" in name or "benchmarks" in name]
 

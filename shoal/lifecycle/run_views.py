@@ -1,32 +1,26 @@
 """The views of a finished run in the order in which they are made: figures, figure of features, contact sheets, report.
 
 views.json of the run remembers what figures were drawn from (`shoal.review.results.views`), so that a run that is
-resumed draws only those that are missing or out of date. A view that fails does not make the run fail.
+resumed draws them only where some are missing or out of date. A view that fails does not make the run fail.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable
 
 from shoal.core.errors import ShoalError, short_text
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.views import (
-    FIGURES,
-    damaged_files,
-    is_whole,
-    keep_view,
-    source_of_figures,
-)
+from shoal.review.results.views import are_figures_whole, keep_figures, source_of_figures
 
 
 def make_figures(run: RunFolder) -> None:
     """Draw the figures of a finished run that are missing, damaged or out of date."""
     source = source_of_figures(run)
-    if is_whole(run, FIGURES, source):
+    if are_figures_whole(run, source):
         return
-    for path in damaged_files(run, FIGURES):
-        path.unlink(missing_ok=True)
+    shutil.rmtree(run.figures, ignore_errors=True)
     from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
     from shoal.review.pages.embedding_figure import draw_embedding
     from shoal.review.pages.figures import draw_figures
@@ -39,18 +33,14 @@ def make_figures(run: RunFolder) -> None:
     for what, draw in draws.items():
         if not succeeds(run, what, draw):
             source = ""  # so that they are drawn again when the run is resumed
-    succeeds(run, "the digests of figures", lambda run: keep_view(run, FIGURES, source))
+    succeeds(run, "the digests of figures", lambda run: keep_figures(run, source))
 
 
 def make_report(run: RunFolder) -> None:
     """Write the report of a finished run."""
+    from shoal.review.pages.report import write_report  # here: matplotlib takes a second to import
 
-    def write(run: RunFolder) -> None:
-        from shoal.review.pages.report import write_report  # here: matplotlib takes a second to import
-
-        write_report(run)
-
-    succeeds(run, "the report", write)
+    succeeds(run, "the report", write_report)
 
 
 def succeeds(run: RunFolder, what: str, make: Callable[[RunFolder], object]) -> bool:
@@ -60,7 +50,6 @@ def succeeds(run: RunFolder, what: str, make: Callable[[RunFolder], object]) -> 
     except Exception as error:  # of any kind: a view that fails must not stop the run
         message = f"{what} left out: {type(error).__name__}: {short_text(error)}"
         with contextlib.suppress(ShoalError):  # on a full disk no event can be written
-            if all(event.message != message for event in run.events()):
-                run.event("not_shown", message=message)
+            run.event_once("not_shown", message)
         return False
     return True

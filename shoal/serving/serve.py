@@ -385,11 +385,9 @@ def experiment_id(service: Service) -> str:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    from shoal.review.mlflow_log.tracking import artifact_folder
-
     uri = service.tracking or store_uri(places.mlflow_store())
     try:
-        return experiment_of(MlflowClient(uri), EXPERIMENT, artifact_folder(uri))
+        return experiment_of(MlflowClient(uri), EXPERIMENT)
     except MlflowException as error:
         raise ServeError(
             f"MLflow at {masked(uri)} does not list its experiments ({masked(str(error))}): see its log"

@@ -1,4 +1,4 @@
-"""Many runs as one piece of work: the same workers for all, one parent in MLflow, each run resumed where it stopped.
+"""Many runs as one piece of work: the same workers for all, and each run resumed where it stopped.
 
 Studies and searches are sweeps. They say which runs they want and what they make of them; everything that happens to a
 run on the way stands here.
@@ -22,7 +22,6 @@ from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FAILED
 from shoal.lifecycle.driving import drive
-from shoal.review.mlflow_log.parent import ParentRun
 
 Watch = Callable[[str, RunFolder], Observer | None]
 """Makes the observer of a run, given a label and the run; None where nobody observes it."""
@@ -83,24 +82,6 @@ def open_sweep(settings: Settings, watch: Watch | None = None) -> Iterator[Sweep
     """
     with open_pool(settings.workers, resolve_device(settings.workers)) as pool:
         yield Sweep(pool, watch)
-
-
-@contextlib.contextmanager
-def parent_run(settings: Settings, key: tuple[str, str], name: str, tags: Mapping[str, str]) -> Iterator[ParentRun]:
-    """Open the run in MLflow that the runs of a sweep are nested under; it is marked where the sweep is cut short.
-
-    Args:
-        settings: of one of the runs: all are logged to the same place.
-        key: tag and value by which the parent is found again, such as ("shoal.search", "learning-rate").
-        name: shown in MLflow.
-        tags: further ones.
-    """
-    parent = ParentRun(settings, key, name, tags)
-    try:
-        yield parent
-    except BaseException:
-        parent.stop()
-        raise
 
 
 def without_registration(settings: Mapping[str, Any]) -> dict[str, Any]:

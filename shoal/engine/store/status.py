@@ -28,13 +28,11 @@ class Tracking:
     Args:
         mlflow_run: id of its run in MLflow.
         mlflow_uri: address of that MLflow, without secrets.
-        mlflow_parent: id of the MLflow run under which it is nested.
         prefect: the flow run that worked on it last.
     """
 
     mlflow_run: str | None = None
     mlflow_uri: str | None = None
-    mlflow_parent: str | None = None
     prefect: FlowRun | None = None
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from shoal.engine.settings import places
 from shoal.review.mlflow_log.rounds import VERDICT, allowed_name, metric_name
 
+_DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://")
 NOTE = "mlflow.note.content"
 """Tag of a run or an experiment: its description, in Markdown."""
 NIGHT_DECISION = "shoal.night.decision"
@@ -22,13 +25,33 @@ SETTINGS_SHOWN = ("method.name", "data.name", "partition.kind", "partition.clien
 """Settings with columns in the view."""
 
 
-def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
+def artifact_folder(uri: str) -> Path | None:
+    """Return where the files of a new experiment go: beside the embedded store, for databases without a server.
+
+    MLflow's own default is a folder below the working directory, which differs from run to run.
+
+    Args:
+        uri: of the tracking store.
+
+    Returns:
+        None where a server chooses the folder.
+
+    >>> artifact_folder("postgresql+psycopg2://me@host/mlflow").name, artifact_folder("http://host:5000")
+    ('artifacts', None)
+    """
+    if not _DATABASE.match(uri):
+        return None
+    return places.mlflow_store() / "artifacts"
+
+
+def experiment_of(client: Any, name: str) -> str:
     """Return the id of an experiment; create it where it is missing, even if two runs do so at the same moment."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        location = None if artifacts is None else (artifacts / name).as_uri()
+        folder = artifact_folder(client.tracking_uri)
+        location = None if folder is None else (folder / name).as_uri()
         try:
             return str(client.create_experiment(name, location, experiment_tags()))
         except MlflowException:

@@ -7,8 +7,7 @@ from typing import Any
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results import views
-from shoal.review.results.clusters import CENTRES, FACTS, TABLE, cluster_facts
-from shoal.review.results.summary import summary_of
+from shoal.review.results.clusters import CENTRES, FACTS, TABLE
 
 FILES = ("settings.yaml", "lineage.json", "rounds.parquet")
 CLIENT_FILES = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES)
@@ -37,24 +36,3 @@ def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> N
     if settings.tracking.clients and report.exists():
         client.log_text(run_id, report.read_text(), REPORT)
         client.log_artifacts(run_id, str(run.figures), "figures")
-
-
-def note_text(run: RunFolder, mlflow_run: Any, *, report: bool) -> str:
-    """Return a run's description, in Markdown.
-
-    Args:
-        run: the run's folder.
-        mlflow_run: the MLflow run.
-        report: whether MLflow has the report.
-    """
-    parts = []
-    facts = cluster_facts(run)
-    if facts is not None and facts.verdict is not None:
-        parts.append(f"**Verdict: {facts.verdict.word}.** {facts.verdict.reason}")
-    if report:
-        info = mlflow_run.info
-        link = f"#/experiments/{info.experiment_id}/runs/{info.run_id}/artifacts/{REPORT}"
-        parts.append(f"**[Open the report]({link})**")
-    summary = summary_of(run)
-    parts.append(f"{summary.task} {summary.outcome}")
-    return "\n\n".join(parts)

@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.model_card import model_card
+from shoal.review.mlflow_log.descriptions import model_card
 from shoal.review.mlflow_log.models import MODEL, is_ready, models_of
 from shoal.review.results.stable_names import DECIDED
 

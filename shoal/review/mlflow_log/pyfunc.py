@@ -9,7 +9,6 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from mlflow.pyfunc.model import PythonModel
 from torch import Tensor
 
 from shoal.core.errors import short_text
+from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
@@ -85,7 +85,7 @@ class FederatedModel(PythonModel):
         """Read settings, data manifest and server state from the logged files."""
         about, server = read_model(context.artifacts)
         self.cluster_ids: dict[int, int] = dict(enumerate(about["cluster_ids"] or ()))
-        self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
+        self.spec = record_from_json(DataSpec, about["spec"])
         method = served_method(make_settings(about["settings"]), self.spec, about["encoder_sha256"])
         self.predictor = method.predictor(server)
         self.has_offsets = method.uses_offsets(server)
@@ -117,16 +117,12 @@ class FederatedModel(PythonModel):
 
     def answer(self, x: Tensor, predictor: Callable[[Tensor], Prediction]) -> pd.DataFrame:
         """Return the `COLUMNS` of samples by a model."""
-        parts = [predictor(part) for part in x.split(512)]
-        answer = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
-        cluster = answer.cluster.tolist()
-        columns = {
-            "cluster": cluster,
-            NAME: [self.cluster_ids.get(number, number) for number in cluster],
-            "soft": answer.soft.float().tolist(),
-            "embedding": answer.embedding.float().tolist(),
-        }
-        return pd.DataFrame(columns)
+        answer = Prediction(*map(torch.cat, zip(*map(predictor, x.split(512)), strict=True)))
+        table = pd.DataFrame({"cluster": answer.cluster.tolist()})
+        table[NAME] = table["cluster"].replace(self.cluster_ids)
+        table["soft"] = answer.soft.float().tolist()
+        table["embedding"] = answer.embedding.float().tolist()
+        return table
 
 
 def read_model(artifacts: Mapping[str, str]) -> tuple[dict[str, Any], Server]:
@@ -160,8 +156,7 @@ def servable(run: RunFolder) -> Checkpoint | None:
     try:
         RunFacts(run).method.predictor(checkpoint.server)
     except MethodError as error:
-        if all(event.message != str(error) for event in run.events()):
-            run.event("model_skipped", message=str(error))
+        run.event_once("model_skipped", str(error))
         return None
     return checkpoint
 
@@ -186,7 +181,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     lineage = run.lineage()
     about = {
         "settings": run.settings().to_json(),
-        "spec": asdict(prepared.spec),
+        "spec": record_to_json(prepared.spec),
         "server_sha256": server_digest(checkpoint.judged),
         "encoder_sha256": lineage.encoder_sha256,
         "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
@@ -199,7 +194,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         columns = SITE_COLUMNS
         accepted += f"; in frames a column {CLIENT!r} may name the site of each sample"
     packages += [f"{name}=={number}" for name, number in method_version(run.settings().method.name).items()]
-    (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
+    (scratch / "model.json").write_text(json.dumps(sealed(about)))
     # The evaluated state: the served model is the one that the metrics describe.
     save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
     with warnings.catch_warnings():
@@ -229,12 +224,11 @@ def answers(columns: Mapping[str, str]) -> Any:
     input repeats all the values that were sent; `samples` says in one sentence what is wrong.
     """
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types import ColSpec, Schema
     from mlflow.types.schema import Array
 
-    numbers = Array(DataType.double)
-    types: dict[str, Any] = {"cluster": DataType.long, NAME: DataType.long, "soft": numbers, "embedding": numbers}
-    types[OFFSET] = DataType.string
+    numbers = Array("double")
+    types: dict[str, Any] = {"cluster": "long", NAME: "long", "soft": numbers, "embedding": numbers, OFFSET: "string"}
     return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in columns]))
 
 
@@ -244,10 +238,8 @@ def requirements(*encoders: str) -> list[str]:
     Args:
         encoders: the pretrained encoders that the model needs, whose packages are needed too.
     """
-    names = dict.fromkeys(
-        [*REQUIREMENTS, *(package for encoder in encoders for package in source_of(encoder).packages)]
-    )
-    return [f"{name}=={version(name).split('+')[0]}" for name in names]
+    packages = [package for encoder in encoders for package in source_of(encoder).packages]
+    return [f"{name}=={version(name).split('+')[0]}" for name in dict.fromkeys([*REQUIREMENTS, *packages])]
 
 
 def copy_code(target: Path) -> Path:

@@ -82,17 +82,14 @@ def without_clients(request: Any) -> tuple[Any, np.ndarray | None]:
 
 def _table(request: Any) -> Any:
     """Return records, or columns by name, as a frame; anything else as it is."""
-    if isinstance(request, Mapping):
-        columns = request.items()
-        request = {
-            name: list(column) if isinstance(column, list | np.ndarray) else [column] for name, column in columns
-        }
-    elif not (isinstance(request, list) and request and isinstance(request[0], Mapping)):
-        return request
     try:
-        return pd.DataFrame(request)
+        if isinstance(request, Mapping):
+            return pd.DataFrame({name: list(column) for name, column in request.items()})
+        if isinstance(request, list) and request and isinstance(request[0], Mapping):
+            return pd.DataFrame(request)
     except (ValueError, TypeError, AttributeError):
         raise InputError("the request holds columns of several lengths, or text that is not valid Unicode") from None
+    return request
 
 
 def _rows(request: Any) -> list[Any]:
@@ -103,14 +100,13 @@ def _rows(request: Any) -> list[Any]:
             return list(request[COLUMN])
         if not all(map(pd.api.types.is_numeric_dtype, request.dtypes)):
             raise InputError(f"the request has neither a column {COLUMN!r} nor columns of numbers alone")
-        return list(request.to_numpy())
-    if isinstance(request, np.ndarray):
-        request = np.atleast_1d(request)
-        if request.dtype.kind in "OUS":
-            request = request.ravel()  # one image each, whatever the number of axes
-    if isinstance(request, list | tuple | np.ndarray | pd.Series):
+        request = request.to_numpy()
+    if isinstance(request, np.ndarray) and request.dtype.kind in "OUS":
+        request = request.ravel()  # one image each, whatever the number of axes
+    try:
         return list(request)
-    return [request]
+    except TypeError:
+        return [request]
 
 
 def _array(rows: list[Any], spec: DataSpec) -> np.ndarray:
@@ -130,10 +126,8 @@ def _array(rows: list[Any], spec: DataSpec) -> np.ndarray:
 
 def _image(text: Any, number: int, spec: DataSpec) -> np.ndarray:
     """Return one encoded image as uint8 (channels, height, width)."""
-    if spec.kind != "image" or spec.shape[0] not in MODES or not isinstance(text, str | bytes):
+    if spec.kind != "image" or spec.shape[0] not in MODES or not isinstance(text, str):
         raise InputError(f"the request holds text, or text beside numbers: expected {takes(spec)}")
-    if isinstance(text, bytes):
-        text = text.decode("ascii", "replace")
     try:
         # Without what stands before the comma of a web page's data address, and without ends of lines.
         raw = base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True)

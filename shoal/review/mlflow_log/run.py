@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings, flatten
@@ -21,7 +20,7 @@ MAX_PARAMETER_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow keeps."""
 
 
-def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, artifacts: Path | None) -> Any:
+def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str) -> Any:
     """Return the MLflow run of a run folder: the one that it has, or a new one with parameters, tags and data sets.
 
     Args:
@@ -29,14 +28,13 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
         run: the run's folder; its status keeps the id.
         settings: of the run.
         shown: the tracking server's address without secrets, as in the status.
-        artifacts: the folder of a new experiment's artifacts; None where the server chooses it.
 
     Returns:
         An mlflow.entities.Run.
     """
     from mlflow.entities import Param
 
-    experiment_id = experiment_of(client, settings.tracking.experiment, artifacts)
+    experiment_id = experiment_of(client, settings.tracking.experiment)
     logged = run_with_tag(client, experiment_id, RUN_ID, run.lineage().id)
     if logged is None:
         start = round_stamp(run, 0) or None
@@ -108,7 +106,6 @@ def tags(run: RunFolder) -> dict[str, str]:
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": lineage.git.commit,
-        PARENT: tracking.mlflow_parent,
         **{f"shoal.site.{allowed_name(name)}_sha256": site.digest for name, site in lineage.sites.items()},
     }
     return {key: str(value) for key, value in values.items() if value is not None}

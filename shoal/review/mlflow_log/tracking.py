@@ -11,10 +11,8 @@ import contextlib
 import importlib.util
 import logging
 import os
-import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import ShoalError, short_text
@@ -27,9 +25,10 @@ from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import TABLES
+from shoal.review.mlflow_log.descriptions import run_note
 from shoal.review.mlflow_log.embedded_store import ready_store, recorded_uri, store_uri
 from shoal.review.mlflow_log.experiments import NOTE
-from shoal.review.mlflow_log.files import log_files, note_text
+from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds, lost_rounds
@@ -48,7 +47,6 @@ os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
-_DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://")
 PAUSE_FACTOR = 10.0
 """The pause after a sync, as a multiple of its duration."""
 
@@ -87,25 +85,6 @@ def open_client(settings: Settings) -> Any:
     if uri == store_uri(places.mlflow_store()):
         ready_store(places.mlflow_store())
     return MlflowClient(tracking_uri=uri)
-
-
-def artifact_folder(uri: str) -> Path | None:
-    """Return where the files of a new experiment go: beside the embedded store, for databases without a server.
-
-    MLflow's own default is a folder below the working directory, which differs from run to run.
-
-    Args:
-        uri: from `tracking_uri`.
-
-    Returns:
-        None where a server chooses the folder.
-
-    >>> artifact_folder("postgresql+psycopg2://me@host/mlflow").name, artifact_folder("http://host:5000")
-    ('artifacts', None)
-    """
-    if not _DATABASE.match(uri):
-        return None
-    return places.mlflow_store() / "artifacts"
 
 
 class Tracker:
@@ -185,17 +164,17 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         Exception: of MLflow, which is out of reach.
     """
     client = open_client(settings)
-    logged = mlflow_run(client, run, settings, shown_uri(settings), artifact_folder(tracking_uri(settings)))
+    logged = mlflow_run(client, run, settings, shown_uri(settings))
     run_id = str(logged.info.run_id)
     log_rounds(client, logged, run, settings)
     if status != "RUNNING":
         log_quality(client, run_id, run)
         log_models(client, logged, run, settings, final=status == "FINISHED")
         log_files(client, run_id, run, settings)
-        report = settings.tracking.clients and (run.path / REPORT).exists()
         # A description that is there stays, also one that a user wrote.
         if status == "FINISHED" and not logged.data.tags.get(NOTE):
-            client.set_tag(run_id, NOTE, note_text(run, logged, report=report))
+            has_report = settings.tracking.clients and (run.path / REPORT).exists()
+            client.set_tag(run_id, NOTE, run_note(run, report=has_report and logged))
     if logged.info.status != status:
         if status == "RUNNING":
             client.update_run(run_id, status=status)

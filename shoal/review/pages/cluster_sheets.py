@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
 from shoal.data.sets.prepared import PreparedSet, open_prepared
-from shoal.engine.sites.site_table import site_table
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
@@ -37,57 +37,41 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     Returns:
         The files; none where the run has no cluster table, or its samples cannot be drawn.
     """
-    folder = run.figures / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
     prepared = open_prepared(run.folder_of("data"))
     table = named_clusters(run)
-    images = images_behind(prepared)
     reason = why_no_images(prepared)
-    if reason is not None and all(event.message != reason for event in run.events()):
-        run.event("images_not_shown", level=WARNING, message=reason)
-    if images is None or table is None:
+    if reason is not None:
+        run.event_once("images_not_shown", reason, level=WARNING)
+    if table is None:
         return []
-    return draw_sheets(folder, table, images_of(images))
+    return draw_sheets(run, table, prepared)
 
 
-def draw_sheets(folder: Path, table: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Path]:
-    """Draw a PNG for each of the largest clusters of a table, and return the files.
+def draw_sheets(run: RunFolder, table: pd.DataFrame, prepared: PreparedSet) -> list[Path]:
+    """Draw a PNG for each of the largest clusters of a table, and return the files; earlier ones are replaced.
 
     Args:
-        folder: of the files.
+        run: the run's folder.
         table: with the columns part, sample, file, client_name, cluster and confidence.
-        image_of: see `images_of`.
+        prepared: the set of its samples; where they cannot be drawn there are no files.
     """
-    named = table["file"].notna().any()
+    folder = run.figures / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    images = images_behind(prepared)
+    if images is None:
+        return []
+    image_of = images_of(images)
+    table = table.dropna(axis=1, how="all")
     drawn = []
     for cluster in sorted(table["cluster"].value_counts().index[:MAX_SHEETS]):
         rows = table[table["cluster"] == cluster]
         title = f"Cluster {cluster}: {len(rows):,} of {len(table):,} samples ({len(rows) / len(table):.1%})"
-        blocks = [
-            block_of(heading, part, image_of, named)
-            for heading, part in zip(("most certain", "least certain"), by_certainty(rows), strict=True)
-            if len(part)
-        ]
+        certain, unsure = by_certainty(rows)
+        blocks = [block_of("most certain", certain, image_of)]
+        if len(unsure):
+            blocks.append(block_of("least certain", unsure, image_of))
         drawn.append(draw_sheet(folder / f"cluster-{cluster:02d}.png", title, about(rows), blocks))
     return drawn
-
-
-def draw_sheets_of_site(run: RunFolder, own: PreparedSet) -> list[Path]:
-    """Draw the sheets of a site's own samples, which stay there.
-
-    Args:
-        run: the run's folder at the site.
-        own: the site's own set.
-
-    Raises:
-        DataError: the site has not been asked for its clusters yet.
-    """
-    folder = run.figures / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    images = images_behind(own)
-    if images is None:
-        return []
-    return draw_sheets(folder, site_table(run), images_of(images))
 
 
 def named_clusters(run: RunFolder) -> pd.DataFrame | None:
@@ -101,13 +85,8 @@ def named_clusters(run: RunFolder) -> pd.DataFrame | None:
 def images_of(prepared: PreparedSet) -> Callable[[str, int], np.ndarray]:
     """Return a function from (part, number) to the image, uint8 (channels, height, width)."""
     paint = painter_of(prepared)
-
-    def image_of(part: str, sample: int) -> np.ndarray:
-        samples = {TEST: prepared.test_x}.get(part, prepared.train_x)
-        assert samples is not None
-        return paint(np.asarray(samples[sample]))
-
-    return image_of
+    parts: dict[str, Any] = {"train": prepared.train_x, TEST: prepared.test_x}
+    return lambda part, sample: paint(np.asarray(parts[part][sample]))
 
 
 def about(rows: pd.DataFrame) -> list[str]:
@@ -137,22 +116,19 @@ def by_certainty(
     return ordered[:count], ordered[count:][::-1][:least]
 
 
-def block_of(heading: str, rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray], named: bool) -> Block:
-    """Return the block of some samples; `named`: with the file and the client of each."""
-    images = [image_of(*where) for where in zip(rows["part"], rows["sample"], strict=True)]
-    return Block(heading, images, captions(rows, named))
+def block_of(heading: str, rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> Block:
+    """Return the block of some samples."""
+    return Block(heading, list(map(image_of, rows["part"], rows["sample"])), captions(rows))
 
 
-def captions(rows: pd.DataFrame, named: bool) -> list[tuple[str, ...]]:
-    """Return the lines below each image: its confidence, and on a sheet of files its file and client."""
-    shown = [shown_confidence(value) for value in rows["confidence"]]
-    if not named:
-        return [(confidence,) for confidence in shown]
-    clients = rows["client_name"].fillna("") if "client_name" in rows else [""] * len(rows)
-    return [
-        (file, f"{confidence}  {client}")
-        for file, confidence, client in zip(rows["file"].fillna(""), shown, clients, strict=True)
-    ]
+def captions(rows: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return the lines below each image: its confidence, and in a table of files its file and client."""
+    shown = rows["confidence"].map(shown_confidence)
+    if "file" not in rows:
+        return list(zip(shown))
+    if "client_name" in rows:
+        shown = shown + "  " + rows["client_name"].fillna("")
+    return list(zip(rows["file"].fillna(""), shown, strict=True))
 
 
 WIDTH = 96

@@ -24,8 +24,6 @@ from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
 """Runs of a page: each has a letter."""
-TASK = "{0.method.name} on {0.data.name}, {0.partition.kind}, seed {0.seed}"
-"""The settings of a run in words."""
 TOLERANCE = 5e-5
 """Numbers that differ by less count as equal, and none of them is called the best."""
 
@@ -52,8 +50,7 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         "comparison.html.j2",
         runs=runs,
         results=dict(zip(runs, results, strict=True)),
-        tasks={letter: TASK.format(folder.settings()) for letter, folder in runs.items()},
-        links={letter: report_of(folder) for letter, folder in runs.items()},
+        report_of=report_of,
         not_comparable=reason,
         lines=lines_of(results, comparable=reason is None),
         curves=curves_of({letter: folder.table("rounds") for letter, folder in runs.items()}),

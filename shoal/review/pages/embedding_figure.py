@@ -38,11 +38,9 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     Returns:
         The file; none where the run has no features, or too few of them.
     """
-    path = run.figures / FILE
     tensors = read_cluster_tensors(run, FEATURES)
     table = named_clusters(run)
     if tensors is None or table is None:
-        path.unlink(missing_ok=True)
         return []
     points = plane(tensors["features"].numpy())
     if points is None:
@@ -56,7 +54,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     figure = Figure(figsize=(4.2 * len(shown), 4.6), layout="constrained")
     for axes, (column, name) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         draw_groups(axes, points, table[column].astype("string"), name)
-    return [save(figure, path, dpi=110)]
+    return [save(figure, run.figures / FILE, dpi=110)]
 
 
 def plane(features: np.ndarray) -> np.ndarray | None:

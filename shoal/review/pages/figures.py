@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -29,6 +28,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """The colours of Okabe and Ito without yellow; people with any kind of colour blindness can tell them apart."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """Markers tell lines apart in black and white."""
+DASHES = ("-", "--")
+"""So that both of two equal lines are seen."""
 MAX_NAMED = len(PALETTE)
 """Number of clients up to which each has a line with a name."""
 MIN_FOR_QUARTILES = 4
@@ -101,21 +102,11 @@ def round_figure(title: str, unit: str, over: str = "communication round") -> tu
 
 def draw_lines(axes: Axes, lines: Mapping[str, pd.Series]) -> None:
     """Draw lines over the index of their values, without those that are missing, and a legend with their names."""
-    for number, (name, line) in enumerate(lines.items()):
+    axes.set_prop_cycle(color=PALETTE * 2, marker=MARKERS * 2, linestyle=DASHES * len(PALETTE))
+    for name, line in lines.items():
         points = line.dropna()
-        axes.plot(points.index, points, label=legend_label(name), **line_style(number))
+        axes.plot(points.index, points, label=legend_label(name), markersize=4, alpha=0.85)
     axes.legend(fontsize="small")
-
-
-def line_style(number: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of a line, by its number."""
-    return {
-        "color": PALETTE[number % len(PALETTE)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "markersize": 4,
-        "linestyle": ("-", "--")[number % 2],  # so that both of two equal lines are seen
-        "alpha": 0.85,
-    }
 
 
 def legend_label(name: str) -> str:
@@ -136,18 +127,18 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
         column: the column to draw.
         names: of the clients, by number.
     """
-    clients = values["client"].nunique()
+    table = values.pivot_table(column, "round", "client")
+    clients = table.shape[1]
     if clients <= MAX_NAMED:
-        for number, (client, rows) in enumerate(values.groupby("client")):
-            style = line_style(number)
-            axes.plot(rows["round"], rows[column], label=legend_label(named(names, int(client))), **style)
+        draw_lines(axes, {named(names, int(client)): line for client, line in table.items()})
     if clients >= MIN_FOR_QUARTILES:
-        spread = values.groupby("round")[column].quantile([0.25, 0.5, 0.75]).unstack()
-        rounds = spread.index.to_numpy()
+        low, median, high = table.quantile([0.25, 0.5, 0.75], axis=1).to_numpy()
         tint = PALETTE[0] if clients > MAX_NAMED else "0.5"  # no line has this colour
         label = f"quartiles of {clients} clients"
-        axes.fill_between(rounds, spread[0.25], spread[0.75], color=tint, alpha=0.3, linewidth=3, label=label)
-        axes.plot(rounds, spread[0.5], label="median", color="black", linewidth=2.5, alpha=0.8, marker=".")
+        axes.fill_between(table.index, low, high, color=tint, alpha=0.3, linewidth=3, label=label)
+        axes.plot(
+            table.index, median, label="median", color="black", linewidth=2.5, alpha=0.8, marker=".", linestyle="-"
+        )
     axes.legend(fontsize="small")
 
 
@@ -187,7 +178,7 @@ def save(figure: Figure, path: Path, dpi: int = 120) -> Path:
 def draw_method_figures(run: RunFolder) -> list[Path]:
     """Draw the figures that only runs of its method have, in the run's figures folder.
 
-    A run whose data or partition are no longer on this machine keeps its earlier figures.
+    A run whose data or partition are no longer on this machine has none.
 
     Raises:
         StoreError: the last state is damaged.

@@ -1,4 +1,4 @@
-"""The origin of a run, for its report: settings that differ from the defaults, lineage with links, how to repeat it."""
+"""The origin of a run, for its report: settings that differ from the defaults, files, how to repeat it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
-from shoal.review.mlflow_log.origins import LineageRow, sources_of
 from shoal.review.mlflow_log.run_names import shorten
 from shoal.review.mlflow_log.tracking import mlflow_page
 
@@ -48,33 +47,11 @@ def value_in_table(value: Any) -> str:
     return shorten(masked(str(value)), MAX_CHARACTERS)
 
 
-def lineage_rows(run: RunFolder) -> list[LineageRow]:
-    """Return what the run's numbers come from: MLflow run, code, data, partition, machine."""
-    lineage = run.lineage()
-    machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
-    versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
-    return [
-        *tracking_rows(run),
-        *sources_of(run),
-        LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"),
-        LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"),
-        LineageRow("versions", versions),
-    ]
-
-
-def tracking_rows(run: RunFolder) -> list[LineageRow]:
-    """Return the run's pages in MLflow and Prefect, where it has some."""
-    tracking = run.status().tracking
-    rows = []
-    if run_id := tracking.mlflow_run:
-        row = LineageRow("MLflow run", f"{run_id}, on the page that shoal serve starts")
-        with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
-            if page := mlflow_page(run):
-                row = LineageRow("MLflow run", run_id, masked(page))
-        rows.append(row)
-    if prefect := tracking.prefect:
-        rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
-    return rows
+def shown_page(run: RunFolder) -> str:
+    """Return the address of the run on MLflow's page, without secrets; empty where none is known."""
+    with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
+        return masked(mlflow_page(run) or "")
+    return ""
 
 
 def run_files(run: RunFolder) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
@@ -23,7 +26,7 @@ from shoal.methods.scores.verdict import in_words, site_sentence
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
+from shoal.review.pages.provenance import changed_rows, repeat_command, run_files, shown_page
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.next_step import next_step
@@ -31,7 +34,7 @@ from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
 from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import baseline_rows, summary_of
-from shoal.review.results.views import REPORT, check_figures, keep_view
+from shoal.review.results.views import REPORT, check_figures
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
@@ -67,7 +70,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
     result = run_result(run)
     settings = run.settings()
     method = METHODS[settings.method.name]
-    page = write_page(
+    return write_page(
         run.path / REPORT,
         "report.html.j2",
         name=run.name,
@@ -83,11 +86,11 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
+        max_rounds=MAX_ROUNDS_LISTED,
+        in_base64=in_base64,
+        masked=masked,
         **parts_of(run),
     )
-    if in_run_folder:
-        keep_view(run, REPORT)
-    return page
 
 
 def parts_of(run: RunFolder) -> dict[str, Any]:
@@ -106,22 +109,29 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "of_sites": site_rows(run),
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
-        "origins": lineage_rows(run),
-        "figures": embedded_figures(run),
+        "lineage": run.lineage(),
+        "tracking": run.status().tracking,
+        "page": shown_page(run),
+        "folder_of": run.folder_of,
+        "figures": listed_figures(run),
     }
+    if (data := run_data(run)) is not None:
+        parts["images"] = embedded_from(data[0].manifest)
     if facts is None or table is None:
         return parts
     twins = []
     if comparison := facts.comparison:
         twins = [tuple(facts.numbers[k] for k in pair) for pair in comparison.twins]
-        about = {"samples": comparison.samples, "space": in_words(comparison.space)}
-        parts["baselines"] = {"rows": baseline_rows(comparison), **about}
+        parts["baselines"] = baseline_rows(comparison)
+        parts["space"] = in_words(comparison.space)
     return parts | {
         "facts": facts,
-        "clusters": cluster_rows(table, facts.numbers),
+        "table": table,
+        "labelled": "label" in table and table["label"].notna().any(),
+        "largest": largest,
         "channels": drawn_channels(run),
         "sheets": embedded_sheets(run, twins),
-        "embedding": [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)],
+        "embedding": list(run.figures.glob(EMBEDDING)),
         "confused": confusion(table),
         "crossed": clusters_by_clients(table),
         "sites": about_sites(run, table, facts),
@@ -147,7 +157,7 @@ def about_sites(run: RunFolder, table: pd.DataFrame, facts: ClusterFacts) -> str
     return sentence
 
 
-def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
+def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int, ...]]) -> dict[Any, pd.DataFrame]:
     """Return for clusters that may be one kind the means of the columns in which they differ most; of vectors alone.
 
     Args:
@@ -157,25 +167,23 @@ def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int,
     """
     data = run_data(run)
     if data is None or data[0].spec.kind != "vector":
-        return []
+        return {}
     extra = data[0].manifest.extra
     if "features" not in extra or EMBEDDED in extra:
-        return []
+        return {}
     rows = table[table["part"] == "train"]
     x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=extra["features"])
     means = x.groupby(rows["cluster"].to_numpy()).mean().T
-    shown = []
-    for first, second in twins:
-        most = ((means[first] - means[second]).abs() / x.std()).nlargest(MAX_COLUMNS).index
-        pairs = means.loc[most, [first, second]].round(4).set_axis(["the first", "the second"], axis=1)
-        pairs = pairs.rename_axis("mean of").reset_index()
-        pairs.insert(0, "clusters", f"{first} and {second}")
-        shown += pairs.to_dict("records")
+    shown = {}
+    for pair in twins:
+        two = means[list(pair)]
+        apart = two.diff(axis=1).iloc[:, 1].abs() / x.std()
+        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index].round(4)
     return shown
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the clients of the last round, a dictionary each, with their names where they have some."""
+    """Return the rows of the clients of the last round, with their names where they have some."""
     clients = run.table("clients")
     if not len(clients):
         return []
@@ -184,54 +192,22 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     if len(clients) > 1:
         names = client_names(run)
         clients["client"] = [named(names, int(client)) for client in clients["client"]]
-    records = clients.to_dict("records")
-    return [{name_of(str(key)): value_of(str(key), value) for key, value in record.items()} for record in records]
+    return list(clients.to_dict("records"))
 
 
-def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
+def missed_rounds(run: RunFolder) -> list[tuple[str, list[int]]]:
+    """Return clients and the rounds that they missed though chosen, by failure or dropout; most rounds first."""
+    missed = {
+        (client, event.round)
+        for event in run.whole_events()
+        if event.kind in MISSED_EVENTS
+        for client in event.facts.get("clients", [event.facts.get("client")])
+    }
     # Some clients trained in a round only when the run was resumed.
-    trained = {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
-    rounds_of: dict[int, set[int]] = {}
-    for event in run.whole_events():
-        if event.kind in MISSED_EVENTS:
-            for client in event.facts.get("clients", [event.facts.get("client")]):
-                if (client, event.round) not in trained:
-                    rounds_of.setdefault(client, set()).add(event.round)
+    missed -= {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
     names = client_names(run)
-    rows = []
-    for client, rounds in sorted(rounds_of.items(), key=lambda item: (-len(item[1]), item[0])):
-        listed = ", ".join(map(str, sorted(rounds)[:MAX_ROUNDS_LISTED]))
-        if len(rounds) > MAX_ROUNDS_LISTED:
-            listed += ", ..."
-        rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})
-    return rows
-
-
-def cluster_rows(table: pd.DataFrame, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row a cluster, empty ones too.
-
-    Its size and share, how many clients it has, the largest of them, mean confidence, and its most frequent label.
-
-    Args:
-        table: a run's cluster table.
-        numbers: of all clusters.
-    """
-    rows = []
-    for cluster in sorted(numbers):
-        samples = table[table["cluster"] == cluster]
-        row: dict[str, Any] = {
-            "cluster": cluster,
-            "samples": f"{len(samples):,}",
-            "share": f"{len(samples) / len(table):.1%}",
-            "clients": samples["client_name"].nunique(),
-            "largest client": largest(samples["client_name"]),
-            "mean confidence": f"{samples['confidence'].mean():.3f}" if len(samples) else "",
-        }
-        if "label" in table and table["label"].notna().any():
-            row["most frequent label"] = largest(samples["label"])
-        rows.append(row)
-    return rows
+    rounds = [(named(names, client), [r for _, r in own]) for client, own in groupby(sorted(missed), itemgetter(0))]
+    return sorted(rounds, key=lambda row: -len(row[1]))
 
 
 def largest(names: pd.Series) -> str:
@@ -274,8 +250,7 @@ def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[st
     return {"shown": sheets, "left": len(paths) - len(sheets)}
 
 
-def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
-    """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
+def listed_figures(run: RunFolder) -> list[Path]:
+    """Return the figures: first those of all runs, then those of the method."""
     drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
-    drawn.sort(key=lambda path: FIRST.index(path.stem) if path.stem in FIRST else len(FIRST))
-    return [(path.stem, in_base64(path.read_bytes())) for path in drawn]
+    return sorted(drawn, key=lambda path: [*FIRST, path.stem].index(path.stem))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.verdict import Verdict, verdict_of
-from shoal.review.results.stable_names import NIGHT, NamedTable, StableNames, first_names, names_after, with_names
+from shoal.review.results.stable_names import NIGHT, StableNames, first_names, names_after, with_names
 
 TABLE = "clusters.parquet"
 FACTS = "clusters.json"
@@ -163,10 +163,8 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
         release_freed_memory()  # of the table, before the report reads it
         keep_facts_digest(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
-        message = f"no cluster table: {error}"
-        if all(event.message != message for event in run.events()):
-            expected = can_have_clusters(METHODS[run.settings().method.name])
-            run.event("clusters_skipped", level=WARNING if expected else None, message=message)
+        expected = can_have_clusters(METHODS[run.settings().method.name])
+        run.event_once("clusters_skipped", f"no cluster table: {error}", level=WARNING if expected else None)
         return False
     return True
 
@@ -241,7 +239,7 @@ def write_clusters(run: RunFolder, round: int, found: AssignAnswer) -> None:
     """
     prepared = open_prepared(run.folder_of("data"))
     table = cluster_table(prepared, load_partition(run.folder_of("partition")), found)
-    names = stable_names(run, table, found)
+    names = stable_names(run, table, found.clusters)
     if names is not None:
         table = with_names(table, names)
     files = {
@@ -300,32 +298,33 @@ def write_facts(
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
 
 
-def stable_names(run: RunFolder, table: pd.DataFrame, found: AssignAnswer) -> StableNames | None:
+def stable_names(run: RunFolder, table: pd.DataFrame, clusters: int) -> StableNames | None:
     """Return the names of a night's clusters, which continue the champion's; None for a run outside nights.
 
     Args:
         run: the run's folder.
         table: its cluster table.
-        found: its clusters.
+        clusters: how many it has.
     """
     champions = [event.facts.get("champion") for event in run.events() if event.kind == NIGHT]
     if not champions:
         return None
-    name = champions[-1]
-    if name is None:
-        return first_names(found.clusters)
-    taken = first_free_name(run)
+    champion = champions[-1]
+    if champion is None:
+        return first_names(clusters)
+    free = first_free_name(run)
     try:
-        champion = named_table(RunFolder(run.path.parent / name))
+        before, names = named_table(RunFolder(run.path.parent / champion))
     except ShoalError as error:
-        message = f"the clusters of the champion {name} cannot be read, so that all clusters get new names: {error}"
+        message = f"the clusters of the champion {champion} cannot be read, so that all clusters get new names: {error}"
         run.event("cluster_names_lost", level=WARNING, message=message)
-        return StableNames(tuple(range(taken, taken + found.clusters)), taken + found.clusters)
-    return names_after(champion, table, found.clusters, taken)
+        return StableNames(tuple(range(free, free + clusters)), free + clusters)
+    names = replace(names, next_name=max(names.next_name, free))
+    return replace(names_after(before, names, table, clusters), before=champion)
 
 
-def named_table(run: RunFolder) -> NamedTable:
-    """Return the cluster table of a run with the names of its clusters; without a night these are their numbers.
+def named_table(run: RunFolder) -> tuple[pd.DataFrame, StableNames]:
+    """Return the cluster table of a run and the names of its clusters; without a night these are their numbers.
 
     Raises:
         StoreError: it has no table, or a file is damaged.
@@ -334,7 +333,7 @@ def named_table(run: RunFolder) -> NamedTable:
     table = read_clusters(run, ("part", "sample", "file", "cluster"))
     if facts is None or table is None:
         raise StoreError(f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it")
-    return NamedTable(run.name, table, facts.names or first_names(facts.clusters))
+    return table, facts.names or first_names(facts.clusters)
 
 
 def first_free_name(run: RunFolder) -> int:
@@ -386,41 +385,31 @@ def cluster_table(prepared: PreparedSet, partition: Partition, found: AssignAnsw
     where classes have names), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.views.view.all_samples` orders them
-    train = len(order)
     test = prepared.spec.test
-    if len(found.cluster) != train + test:
-        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {train} + {test}")
+    if len(found.cluster) != len(order) + test:
+        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {len(order)} + {test}")
     # Arrays throughout: a list of a million words takes many times their size.
-    names = np.array([*partition_client_names(partition), None], dtype=object)
-    nobody = len(names) - 1
-    client = np.concatenate([partition.client[order], np.full(test, nobody)])
-    client_name = pd.array(names[client], dtype="string")
-    sample = np.concatenate([partition.sample[order], np.arange(test)])
-    file = pd.array(np.full(train + test, None), dtype="string")
+    client = partition.client[order]
+    name = np.array(partition_client_names(partition), dtype=object)[client]
+    held = pd.DataFrame({"client": client, "client_name": name, "part": "train", "sample": partition.sample[order]})
+    table = pd.concat([held, pd.DataFrame({"part": TEST, "sample": np.arange(test)})], ignore_index=True)
+    table = table.assign(file=None).astype({"client": "Int64", "client_name": "string", "file": "string"})
     files = sample_files(prepared)
     release_freed_memory()  # reading the names of a million files takes several times their size
     if files is not None:
         rows = files.iloc[np.concatenate([partition.sample[order], prepared.manifest.train + np.arange(test)])]
-        file = rows["file"].array.astype("string")
+        table["file"] = rows["file"].array.astype("string")
         # Test samples of a user's own data come from a client too.
-        client_name[train:] = rows["client"].array[train:]
-        if partition.client_names:
-            number = {name: k for k, name in enumerate(partition.client_names)}
-            client[train:] = [number.get(name, nobody) for name in client_name[train:]]
-    columns: dict[str, Any] = {
-        "client": pd.arrays.IntegerArray(client.astype(np.int64), client == nobody),
-        "client_name": client_name,
-        "part": np.repeat(np.array(["train", TEST], dtype=object), [train, test]),
-        "sample": sample,
-        "file": file,
-    }
+        table["client_name"] = table["client_name"].fillna(pd.Series(rows["client"].array))
+        number = {name: k for k, name in enumerate(partition.client_names)}
+        table["client"] = table["client"].fillna(table["client_name"].map(number).astype("Int64"))
     if (labels := label_names(prepared, partition, order)) is not None:
-        columns["label"] = pd.array(labels, dtype="string")
-    columns["cluster"] = found.cluster.astype(np.int32)
-    columns["confidence"] = found.confidence.astype(np.float32)
+        table["label"] = pd.array(labels, dtype="string")
+    table["cluster"] = found.cluster.astype(np.int32)
+    table["confidence"] = found.confidence.astype(np.float32)
     if found.distance is not None:
-        columns["distance"] = found.distance.astype(np.float32)
-    return pd.DataFrame(columns)
+        table["distance"] = found.distance.astype(np.float32)
+    return table
 
 
 def partition_client_names(partition: Partition) -> list[str]:
@@ -439,17 +428,15 @@ def label_names(prepared: PreparedSet, partition: Partition, order: np.ndarray) 
     y = np.asarray(prepared.train_y)[partition.sample[order]]
     test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
     known = np.concatenate([y, test])
-    words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]
     largest = int(known.max(initial=0))
+    words = prepared.manifest.class_names or tuple(map(str, range(largest + 1)))
     if largest >= len(words):
         raise DataError(
             f"{prepared.manifest.name!r} has samples with label {largest}, and names for {len(words)} classes: prepare "
             "or add the set again"
         )
-    labels = np.full(len(known), None, dtype=object)
-    labelled = known >= 0
-    labels[labelled] = np.array(words, dtype=object)[known[labelled]]
-    return labels
+    named: np.ndarray = np.array([*words, None], dtype=object)[np.maximum(known, -1)]
+    return named
 
 
 def on_odd_of(prepared: PreparedSet) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from shoal.data.partition.summary import label_counts
@@ -48,16 +47,16 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
     """
     if not counts.size:
         return None
-    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_CROSSED])
-    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_CROSSED])
-    shown = counts.iloc[rows, columns]
+    rows = counts.index.isin(counts.sum(axis=1).nlargest(MAX_CROSSED).index)
+    columns = counts.columns.isin(counts.sum(axis=0).nlargest(MAX_CROSSED).index)
+    shown = counts.loc[rows, columns]
     return CrossTable(
         row,
         column,
-        [str(name) for name in shown.columns],
-        [(str(name), [int(count) for count in values]) for name, values in zip(shown.index, shown.values, strict=True)],
+        list(map(str, shown.columns)),
+        list(zip(map(str, shown.index), shown.to_numpy().tolist(), strict=True)),
         max(1, int(counts.to_numpy().max())),
-        (len(counts) - len(rows), counts.shape[1] - len(columns)),
+        (int((~rows).sum()), int((~columns).sum())),
     )
 
 
@@ -96,8 +95,8 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
     counts = pd.crosstab(labelled["label"], labelled["cluster"])
     counts = counts.loc[sorted(counts.index, key=by_number)]
     rows, columns = linear_sum_assignment(counts.to_numpy(), maximize=True)
-    matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]
-    others = [column for column in range(counts.shape[1]) if column not in set(matched)]
+    matched = columns[rows.argsort()].tolist()
+    others = sorted({*range(counts.shape[1])} - {*matched})
     return cross_table(counts.iloc[:, [*matched, *others]], "label", "cluster")
 
 

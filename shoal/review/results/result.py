@@ -57,9 +57,7 @@ def run_result(run: RunFolder) -> RunResult:
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
-    metrics = {}
-    for _, evaluated in rounds[names].dropna(how="all").tail(1).iterrows():
-        metrics = {name: float(value) for name, value in evaluated.dropna().items()}
+    evaluated = rounds[names].dropna(how="all").tail(1).dropna(axis=1).astype(float)
     sent = dict.fromkeys(WAYS, 0)
     seconds = 0.0
     if len(rounds):
@@ -73,7 +71,7 @@ def run_result(run: RunFolder) -> RunResult:
         run=str(run.path),
         status=status.state,
         rounds=status.round,
-        metrics=metrics,
+        metrics=next(iter(evaluated.to_dict("records")), {}),
         quality=quality(run),
         bytes=sent,
         seconds=seconds,

@@ -166,11 +166,10 @@ def check_different(runs: Sequence[RunFolder]) -> None:
     Raises:
         ShoalError: names the run.
     """
-    seen = set()
-    for run in runs:
-        if run.path.resolve() in seen:
-            raise ShoalError(f"run {run.name} is named twice: name different runs to compare")
-        seen.add(run.path.resolve())
+    paths = [run.path.resolve() for run in runs]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ShoalError(f"run {path.name} is named twice: name different runs to compare")
 
 
 def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:

@@ -14,11 +14,13 @@ Symbols in shapes: a old clusters, b new clusters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+
+from shoal.methods.clustering.agreement import counts
 
 KEEP = 0.2
 """Smallest Jaccard index of two clusters of which the new one keeps the name."""
@@ -89,41 +91,24 @@ class StableNames:
     changes: tuple[ClusterChange, ...] = ()
 
 
-@dataclass(frozen=True)
-class NamedTable:
-    """A cluster table with the names of its clusters, from which the clusters of the next table get theirs.
-
-    Args:
-        run: the run's name.
-        table: its cluster table.
-        names: of its clusters.
-    """
-
-    run: str
-    table: pd.DataFrame
-    names: StableNames
-
-
 def first_names(clusters: int) -> StableNames:
     """Return the names of the first clusters: their numbers."""
     return StableNames(tuple(range(clusters)), clusters)
 
 
-def names_after(old: NamedTable, table: pd.DataFrame, clusters: int, taken: int) -> StableNames:
+def names_after(old: pd.DataFrame, names: StableNames, table: pd.DataFrame, clusters: int) -> StableNames:
     """Return the names of new clusters: those of the old clusters that they continue, or new names.
 
     Args:
-        old: the champion's clusters.
+        old: the champion's cluster table.
+        names: of its clusters.
         table: the new cluster table, a row a sample.
         clusters: how many new clusters there are.
-        taken: the smallest number that no cluster of any run has, so that a challenger that was not promoted does not
-            share a name with a later one.
     """
-    count = len(old.names.names)
-    names = replace(old.names, next_name=max(old.names.next_name, taken))
-    shared = shared_samples(old.table, table, count, clusters)
-    named = name_clusters(names, _sizes(old.table, count), shared, _sizes(table, clusters))
-    return replace(named, before=old.run)
+    count = len(names.names)
+    return name_clusters(
+        names, _sizes(old, count), shared_samples(old, table, count, clusters), _sizes(table, clusters)
+    )
 
 
 def name_clusters(old: StableNames, old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> StableNames:
@@ -135,8 +120,7 @@ def name_clusters(old: StableNames, old_sizes: Sequence[int], shared: np.ndarray
         shared: number of samples that are in old cluster i and in new cluster j, int (a, b).
         sizes: samples of each new cluster, those included that no old cluster has.
     """
-    continued = _pairs(shared)
-    continued |= _empty_pairs(old_sizes, sizes, continued)
+    continued = _pairs(old_sizes, shared, sizes)
     names = []
     next_name = old.next_name
     for new in range(len(sizes)):
@@ -167,9 +151,7 @@ def shared_samples(old: pd.DataFrame, new: pd.DataFrame, old_clusters: int, new_
     if all(table["file"].notna().all() and table["file"].is_unique for table in (old, new)):
         keys = ["file"]
     both = old[[*keys, "cluster"]].merge(new[[*keys, "cluster"]], on=keys, suffixes=("_old", "_new"))
-    counts = np.zeros((old_clusters, new_clusters), dtype=np.int64)
-    np.add.at(counts, (both["cluster_old"].to_numpy(), both["cluster_new"].to_numpy()), 1)
-    return counts
+    return counts(both["cluster_old"].to_numpy(), both["cluster_new"].to_numpy(), old_clusters, new_clusters)
 
 
 def with_names(table: pd.DataFrame, names: StableNames) -> pd.DataFrame:
@@ -191,22 +173,18 @@ def _sizes(table: pd.DataFrame, clusters: int) -> tuple[int, ...]:
     return tuple(int(size) for size in np.bincount(table["cluster"].to_numpy(), minlength=clusters))
 
 
-def _pairs(shared: np.ndarray) -> dict[int, int]:
-    """Return the old cluster that each new one continues, by shared samples."""
+def _pairs(old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> dict[int, int]:
+    """Return the old cluster that each new one continues, by shared samples, and empty clusters in pairs.
+
+    Nothing tells empty clusters apart, and they need no new names.
+    """
     from scipy.optimize import linear_sum_assignment
 
     union = shared.sum(1, keepdims=True) + shared.sum(0, keepdims=True) - shared
     jaccard = shared / np.maximum(union, 1)
+    jaccard[np.ix_(np.equal(old_sizes, 0), np.equal(sizes, 0))] = KEEP
     rows, columns = linear_sum_assignment(jaccard, maximize=True)
     return {int(j): int(i) for i, j in zip(rows, columns, strict=True) if jaccard[i, j] >= KEEP}
-
-
-def _empty_pairs(old_sizes: Sequence[int], sizes: Sequence[int], continued: dict[int, int]) -> dict[int, int]:
-    """Return pairs of empty clusters in their order: nothing tells them apart, and they need no new names."""
-    taken = set(continued.values())
-    old_empty = [i for i, size in enumerate(old_sizes) if size == 0 and i not in taken]
-    new_empty = [j for j, size in enumerate(sizes) if size == 0 and j not in continued]
-    return dict(zip(new_empty, old_empty, strict=False))
 
 
 def _named(names: Sequence[int], places: np.ndarray) -> tuple[int, ...]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
+from rich.filesize import decimal
+
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
@@ -141,14 +144,7 @@ def size(count: float) -> str:
     >>> size(14_349_360)
     '14.3 MB'
     """
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = 0
-    while count >= 1000 and power < len(units) - 1:
-        count /= 1000
-        power += 1
-    if not power:
-        return f"{count:,.0f} B"
-    return f"{count:,.1f} {units[power]}"
+    return decimal(int(count))
 
 
 def duration(seconds: float) -> str:
@@ -182,17 +178,17 @@ def plural(count: int, noun: str) -> str:
 
 def baseline_rows(comparison: Comparison) -> list[dict[str, str]]:
     """Return a row for the run, one for each null baseline, and one for random clusters, without empty columns."""
-    rows = [_row("this run", comparison.acc, comparison.neighbours, comparison.probe)]
+    scores = {
+        "ACC": (comparison.acc, comparison.baseline_acc, comparison.chance_acc),
+        "neighbour agreement": (comparison.neighbours, comparison.baseline_neighbours, 0.0),
+        "linear probe": (comparison.probe, comparison.baseline_probes, None),
+    }
     spaces = dict.fromkeys((*comparison.baseline_neighbours, *comparison.baseline_probes))
-    for space in spaces:
-        scores = (comparison.baseline_acc, comparison.baseline_neighbours, comparison.baseline_probes)
-        acc, neighbours, probe = (values.get(space) for values in scores)
-        rows.append(_row(f"K-means on {in_words(space)}", acc, neighbours, probe))
-    rows.append(_row("the run's clusters in random order", comparison.chance_acc, 0.0, None))
-    kept = [column for column in rows[0] if any(row[column] for row in rows)]
-    return [{column: row[column] for column in kept} for row in rows]
-
-
-def _row(name: str, acc: float | None, neighbours: float | None, probe: float | None) -> dict[str, str]:
-    numbers = {"ACC": acc, "neighbour agreement": neighbours, "linear probe": probe}
-    return {"": name, **{column: "" if value is None else f"{value:.3f}" for column, value in numbers.items()}}
+    table = pd.DataFrame(
+        {name: [run, *map(baselines.get, spaces), chance] for name, (run, baselines, chance) in scores.items()},
+        ["this run", *(f"K-means on {in_words(space)}" for space in spaces), "the run's clusters in random order"],
+        dtype=float,
+    )
+    shown = table.dropna(axis=1, how="all").map("{:.3f}".format, na_action="ignore").fillna("")
+    rows: list[dict[str, str]] = shown.reset_index(names="").to_dict("records")
+    return rows

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from shoal.core.streams import Streams
@@ -80,14 +79,13 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
         return []
     predictor = Predictor(champion)
     parts: dict[str, Any] = {"train": prepared.train_x, "test": prepared.test_x}
-    table["new"] = table["index"] >= table["part"].map({part: versions[-1][part] for part in parts})
+    table["new"] = table["index"] >= table["part"].map(versions[-1])
     drawn = []
     for number, client in enumerate(prepared.manifest.extra["clients"]):
         rng = Streams(seed, client=number).numpy("samples to look for drift in")
         for new, rows in table[table["client"] == client].groupby("new"):
-            if len(rows) > MAX_SAMPLES:
-                rows = rows.iloc[np.sort(rng.choice(len(rows), MAX_SAMPLES, replace=False))]
-            for part, files in rows.groupby("part"):
+            some = rows.sample(min(len(rows), MAX_SAMPLES), random_state=rng)
+            for part, files in some.sort_index().groupby("part"):
                 clusters = predictor.assign_array(parts[part][files["index"].to_numpy()])["cluster"]
                 drawn.append(pd.DataFrame({"client": client, "new": new, "cluster": clusters}))
     samples = pd.concat(drawn)

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from shoal.core.errors import DataError
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, block_of, by_certainty, images_of, named_clusters
-from shoal.review.pages.contact_sheet import contact_sheet
+from shoal.review.pages.contact_sheet import draw_sheet
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.summary import counted
 
@@ -79,21 +78,7 @@ class Explained:
         """Draw the contact sheet as a PNG: a block of images a client, each image as its client holds it.
 
         Raises:
-            DataError: the samples cannot be drawn, or the file cannot be written.
-        """
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.sheet().savefig(path, format="png")
-        except OSError as error:
-            raise DataError(f"{path} could not be written: {error.strerror or error}") from None
-        return path
-
-    def sheet(self) -> Figure:
-        """Return the contact sheet: a block of images a client.
-
-        Raises:
-            DataError: the samples are neither images nor windows.
+            DataError: the samples are neither images nor windows, or the file cannot be written.
         """
         if self.kind not in DRAWABLE_KINDS:
             raise DataError(
@@ -101,18 +86,22 @@ class Explained:
                 "out --out to see the table alone (in Python: `clients` and `shown`)"
             )
         prepared = open_prepared(self.run.folder_of("data"))
-        image_set = images_behind(prepared)
-        if image_set is None:
+        images = images_behind(prepared)
+        if images is None:
             raise DataError(str(why_no_images(prepared)))
-        image_of = images_of(image_set)
-        blocks = []
-        for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
-            samples = self.shown[self.shown["client_name"] == row["client"]].drop(columns="client_name")
-            blocks.append(block_of(heading_of(row), samples, image_of, "file" in self.shown))
+        image_of = images_of(images)
+        shown = self.shown.set_index("client_name")
+        blocks = [
+            block_of(heading_of(row), shown.loc[[row["client"]]], image_of)
+            for row in self.clients.head(MAX_CLIENTS).to_dict("records")
+        ]
         order = f"of each client the {MAX_CERTAIN} most certain samples, then the {MAX_UNSURE} least certain ones"
         if len(self.clients) > MAX_CLIENTS:
             order += f"; {len(self.clients) - MAX_CLIENTS:,} more clients have fewer samples"
-        return contact_sheet(self.title, [*self.lines, order], blocks, MAX_CERTAIN + MAX_UNSURE)
+        try:
+            return draw_sheet(Path(path), self.title, [*self.lines, order], blocks, MAX_CERTAIN + MAX_UNSURE)
+        except OSError as error:
+            raise DataError(f"{path} could not be written: {error.strerror or error}") from None
 
 
 def explain(run: RunFolder, cluster: int) -> Explained:
@@ -167,7 +156,7 @@ def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         rows: those of the cluster.
     """
     groups = rows.groupby("client_name", sort=False)
-    clients = pd.DataFrame({"samples": groups.size(), "mean_confidence": groups["confidence"].mean()})
+    clients = groups["confidence"].agg(samples="size", mean_confidence="mean")
     clients.insert(1, "share_of_client", clients["samples"] / table["client_name"].value_counts()[clients.index])
     clients.insert(2, "share_of_cluster", clients["samples"] / len(rows))
     if "label" in rows and rows["label"].notna().any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,9 +35,7 @@ from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
-from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
-from shoal.methods.contract.prediction import Prediction
 from shoal.methods.features.vectors import SITE_OFFSET
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
@@ -126,20 +124,25 @@ class Predictor:
         is_table = source.is_file() and source.name.lower().endswith(SUFFIXES)
         return self.image_spec.kind == "image" and not (self.data.embedded is not None and is_table)
 
-    def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
+    def assign(self, x: np.ndarray) -> pd.DataFrame:
+        """Return a row a sample (n, *shape) in the set's stored dtype: `assign_array` without checks and rows.
 
         Images uint8 (n, channels, height, width) are encoded first if the set is.
         """
         with torch.no_grad():
             prediction = self._predict(self._batch(x))
-        columns = self._columns_of(prediction)
+        if self._centres is None:
+            confidence = prediction.soft.float().gather(1, prediction.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
+            columns = {"cluster": prediction.cluster, "confidence": confidence}
+        else:
+            columns = nearest_centres(prediction.embedding, self._centres)._asdict()
+        table = pd.DataFrame({name: values.numpy() for name, values in columns.items()})
         if self.names is not None:
-            columns[NAME] = self.names[columns["cluster"]]
+            table[NAME] = self.names[table["cluster"]]
         if self.embedding == "columns":
             h = prediction.embedding.flatten(1).float().cpu().numpy()
-            columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
-        return columns
+            table = table.join(pd.DataFrame(h).add_prefix("embedding_"))
+        return table
 
     def _batch(self, x: np.ndarray) -> torch.Tensor:
         if x.ndim > 2 and self.encoder is not None:
@@ -154,8 +157,10 @@ class Predictor:
             StoreError: its file is damaged.
         """
         names = client_names(self._run)
-        files = self._memories.client(names.index(client)) if client in names else None
-        if files is None or files.memory is None or not (self._run.path / files.memory).exists():
+        if client not in names:
+            return {}
+        files = self._memories.client(names.index(client))
+        if files.memory is None or not (self._run.path / files.memory).exists():
             return {}
         memory, _ = load_tensors(self._run.path / files.memory, sha256=files.sha256[files.memory])
         return memory if SITE_OFFSET in memory else {}
@@ -184,15 +189,6 @@ class Predictor:
         version = self.data.embedded.encoder
         return frozen_encoder(version.name, version.sha256)
 
-    def _columns_of(self, prediction: Prediction) -> dict[str, np.ndarray]:
-        if self._centres is not None:
-            nearest = nearest_centres(prediction.embedding, self._centres)
-            return {name: values.numpy() for name, values in nearest._asdict().items()}
-        if not prediction.soft.shape[1]:
-            raise MethodError("the centres of this run's clusters are missing: resume the run, which writes them again")
-        confidence = prediction.soft.float().gather(1, prediction.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
-        return {"cluster": prediction.cluster.numpy(), "confidence": confidence.numpy()}
-
     def assign_array(self, x: np.ndarray) -> pd.DataFrame:
         """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
@@ -213,7 +209,7 @@ class Predictor:
         if spec.kind != "image":
             x = x.astype(np.float32)
         batches = np.split(x, range(ROWS_PER_BATCH, len(x), ROWS_PER_BATCH))
-        table = pd.concat([pd.DataFrame(self.assign(batch)) for batch in batches], ignore_index=True)
+        table = pd.concat(map(self.assign, batches), ignore_index=True)
         table.insert(0, "row", np.arange(len(table)))
         return table
 
@@ -296,15 +292,20 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
     skipped: list[RejectedFile] = []
     parts = []
     for site, of_site in itertools.groupby(names, site_of):
-        group = list(of_site)
-        here = None
-        for start in range(0, len(group), IMAGES_PER_BATCH):
-            batch = group[start : start + IMAGES_PER_BATCH]
-            images = readable(batch, lambda file: read_image(root, file, predictor.image_spec, on_odd, intake), skipped)
+        model = None
+        while batch := list(itertools.islice(of_site, IMAGES_PER_BATCH)):
+            images = {}
+            for file in batch:
+                try:
+                    images[file] = read_image(root, file, predictor.image_spec, on_odd, intake)
+                except Unusable as error:
+                    skipped.append(RejectedFile(file, str(error), error.kind))
             if images:
                 x = np.stack(list(images.values()))
-                here = here or site_model(predictor, x, site, intake)
-                parts.append(pd.DataFrame({"file": list(images), **here.assign(x)}))
+                model = model or site_model(predictor, x, site, intake)
+                table = model.assign(x)
+                table.insert(0, "file", list(images))
+                parts.append(table)
     if not parts and only is None:
         raise DataError(f"none of the {len(names)} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
@@ -316,19 +317,6 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
 def no_samples() -> pd.DataFrame:
     """Return the table of no sample."""
     return pd.DataFrame(columns=["file", "cluster", "confidence"])
-
-
-def readable(
-    files: Sequence[str], read: Callable[[str], np.ndarray], skipped: list[RejectedFile]
-) -> dict[str, np.ndarray]:
-    """Return the images that can be used, by their files; others go to `skipped`."""
-    images = {}
-    for file in files:
-        try:
-            images[file] = read(file)
-        except Unusable as error:
-            skipped.append(RejectedFile(file, str(error), error.kind))
-    return images
 
 
 def folder_of(source: Path) -> Path:
@@ -360,27 +348,23 @@ def _predict_table(predictor: Predictor, source: Path) -> PredictedClusters:
         return PredictedClusters(assigned, [], intake)
     table = read_table(source, intake=intake)
     intake.see("columns", len(table.columns))
-    coding = data.coding or TableCoding(tuple(map(tidy, data.features)))
-    names = list(coding.columns)
-    clients = np.full(len(table), "")
-    if CLIENT in table.columns and CLIENT not in names:
-        clients = table[CLIENT].astype(str).to_numpy()
-    if names:
-        missing = [shown(name) for name in names if name not in table.columns]
-        if missing:
-            raise DataError(
-                f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: "
-                f"{first_of(missing)}{separator_hint(table)}"
-            )
-        for column in table.columns.difference(names, sort=False):
-            intake.leave_out("column that is not a feature of the set", str(column))
-        table = table[names]
-    elif len(table.columns) != expected:
+    coding = data.coding or TableCoding(tuple(map(tidy, data.features or table.columns)))
+    if len(coding.features()) != expected:
         raise DataError(
             f"{source} has {len(table.columns)} columns, expected only the {expected} features of {spec.name!r}"
         )
-    else:
-        coding = TableCoding(tuple(map(str, table.columns)))
+    missing = [shown(name) for name in coding.columns if name not in table.columns]
+    if missing:
+        raise DataError(
+            f"{source} lacks {len(missing)} of the {len(coding.columns)} columns of {spec.name!r}: "
+            f"{first_of(missing)}{separator_hint(table)}"
+        )
+    others = table.columns.difference(coding.columns, sort=False)
+    for column in others:
+        intake.leave_out("column that is not a feature of the set", str(column))
+    clients = np.full(len(table), "")
+    if CLIENT in others:
+        clients = table[CLIENT].astype(str).to_numpy()
     x, kept = encode(table, coding, source, intake)
     intake.take("columns", len(coding.columns))
     intake.see("rows", len(kept))
@@ -509,7 +493,7 @@ def predicted_sheet(predicted: PredictedClusters, source: Path, path: Path) -> P
         heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
-        blocks.append(Block(heading, images, captions(drawn, True)))
+        blocks.append(Block(heading, images, captions(drawn)))
     title = f"{counted(len(predicted.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
 

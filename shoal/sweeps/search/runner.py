@@ -11,13 +11,12 @@ from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.contract.context import MethodError
-from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.results.result import run_result
 from shoal.sweeps.search.definition import CLUSTER_SCORES, SCORES, SearchDefinition, SearchError, check_search
 from shoal.sweeps.search.proposals import most_trials, propose, settle
 from shoal.sweeps.search.result import SearchResult, TrialRow, result_from_trials
 from shoal.sweeps.search.store import folder_of, open_study
-from shoal.sweeps.sweep import RunFailed, Sweep, Watch, open_sweep, parent_run
+from shoal.sweeps.sweep import RunFailed, Sweep, Watch, open_sweep
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -31,14 +30,12 @@ class Search:
         definition: of the search.
         study: its settled trials.
         sweep: completes runs.
-        parent: the run in MLflow that the trials' runs are nested under.
     """
 
-    def __init__(self, definition: SearchDefinition, study: Study, sweep: Sweep, parent: ParentRun) -> None:
+    def __init__(self, definition: SearchDefinition, study: Study, sweep: Sweep) -> None:
         self.definition = definition
         self.study = study
         self.sweep = sweep
-        self.parent = parent
 
     def left(self) -> range:
         """Return the numbers of the trials that are still to be executed."""
@@ -71,7 +68,8 @@ class Search:
         if best is None:
             why = next((trial.why for trial in result.trials if trial.why), "no trial was executed")
             raise SearchError(f"search {result.search!r}: no trial has a score; the first one: {why}")
-        log_search(self.parent, self.definition, result, write_search(self.definition, result, best, self.study))
+        write_search(self.definition, result, best, self.study)
+        log_search(self.definition, result)
         return result
 
 
@@ -88,14 +86,8 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     """
     check_search(definition)
     settings = definition.settings_with({})
-    key = ("shoal.search", definition.name)
-    tags = {"shoal.score": definition.score, "shoal.sampler": definition.sampler}
-    with (
-        open_study(definition) as study,
-        parent_run(settings, key, f"search {definition.name}", tags) as parent,
-        open_sweep(settings, watch) as sweep,
-    ):
-        yield Search(definition, study, sweep, parent)
+    with open_study(definition) as study, open_sweep(settings, watch) as sweep:
+        yield Search(definition, study, sweep)
 
 
 def run_search(definition: SearchDefinition, watch: Watch | None = None) -> SearchResult:
@@ -123,7 +115,6 @@ def execute(search: Search, trial: Trial) -> FrozenTrial:
         except (SettingsError, MethodError) as error:
             return settle(trial, "FAIL", scores, runs, str(error))
         runs.append(run.name)
-        search.parent.adopt(run)
         try:
             search.sweep.complete(run, f"trial {trial.number}")
             scores.append(score_of(run, search.definition.score))

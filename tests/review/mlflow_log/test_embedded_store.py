@@ -42,7 +42,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 ready_store(store)
 uri = store_uri(store)
-print(experiment_of(MlflowClient(tracking_uri=uri), "shoal", store / "artifacts"))
+print(experiment_of(MlflowClient(tracking_uri=uri), "shoal"))
 """
 
 

@@ -25,15 +25,15 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.metrics import METRICS
+from shoal.review.mlflow_log.descriptions import model_card
 from shoal.review.mlflow_log.experiments import NOTE
-from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import models_of, write_checkpoint
 from shoal.review.mlflow_log.rounds import costs_of_sites, metric_name
 from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
-from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
 from shoal.review.results.result import run_result
+from shoal.review.results.views import REPORT
 from tests.conftest import SMALL
 from tests.runs import straight
 
@@ -62,12 +62,13 @@ def test_the_report_and_the_check_name_the_project_and_shoal(tracked: RunFolder)
     lineage = tracked.lineage()
     assert lineage.shoal == shoal_version()
     assert lineage.git.commit
-    rows = {row.what: (row.name, row.digest) for row in lineage_rows(tracked)}
-    assert rows["commit"] == (lineage.git.commit, "")
-    assert rows["Shoal"] == (lineage.shoal.in_words(), f"sha256 {lineage.shoal.sha256}")
-    card = dict(origin_rows(tracked, tracked.settings(), None))
-    assert card["commit"] == lineage.git.commit
-    assert lineage.shoal.sha256 in card["Shoal"]
+    page = (tracked.path / REPORT).read_text()
+    assert f'<td>commit</td><td class="words">{lineage.git.commit}</td>' in page
+    shoal = f'{lineage.shoal.in_words()}<br><span class="about">sha256 {lineage.shoal.sha256}</span></td>'
+    assert f'<td>Shoal</td><td class="words">{shoal}' in page
+    card = model_card(tracked, tracked.settings())
+    assert f"- **commit**: {lineage.git.commit}\n- **Shoal**: " in card
+    assert lineage.shoal.sha256 in card
     told = {check.name: check for check in (*packages(), *stores())}
     assert told["git"].detail == lineage.git.commit
     assert lineage.shoal.sha256 in told["shoal"].detail

@@ -167,13 +167,16 @@ def addresses(store: Path) -> set[str]:
         return {address for (address,) in opened.execute("select artifact_location from experiments")}
 
 
-def test_addresses_follow_a_copy_too_and_those_that_a_person_chose_stay(tmp_path: Path) -> None:
+def test_addresses_follow_a_copy_too_and_those_that_a_person_chose_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow import MlflowClient
 
     store = tmp_path / "old home, 100%" / "mlflow"
+    monkeypatch.setenv("SHOAL_HOME", str(store.parent))
     ready_store(store)
     client = MlflowClient(tracking_uri=store_uri(store))
-    number = experiment_of(client, "shoal", store / "artifacts")
+    number = experiment_of(client, "shoal")
     client.log_text(client.create_run(number).info.run_id, "kept", "note.txt")
     client.create_experiment("elsewhere", artifact_location="s3://bucket/elsewhere")
     chosen = (tmp_path / "big" / "artifacts" / "chosen").as_uri()
