@@ -17,6 +17,7 @@ JSON_METHODS = {"to_json", "from_json"}
 REASONS: dict[str, tuple[str, ...]] = {
     "a record as JSON, on its way to a file or back": (
         "core.records.record_to_json",
+        "core.seal.digest_of",
         "core.seal.sealed",
         "core.seal.unsealed",
         "engine.store.codec.read_sealed",
@@ -53,7 +54,10 @@ REASONS: dict[str, tuple[str, ...]] = {
         "methods.cfl.tree.Tree.facts",
         "methods.cfl.tree.Tree.from_facts",
     ),
-    "facts of an event: each kind has its own": ("engine.store.run_events.Event.facts",),
+    "facts of an event, or of a request to a site: each kind has its own": (
+        "engine.sites.frames.SiteCall.facts",
+        "engine.store.run_events.Event.facts",
+    ),
     "rows of a table, whose columns are the metrics of a method": ("engine.store.tables.Row",),
     "what belongs to one data set or scheme alone, as its reader or maker says it": (
         "data.intake.own_store.Batch.extra",

@@ -124,8 +124,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
         tree, size = CFLState.from_server(server).tree, CFLState.from_server(server).size
         near = nearest_child(branch_similarities(tree, server.tensors, 0, update, size))
         assert 0 in tree.nodes[near].clients
-        vectors, network = method.vectors(), method.network()
-        assert judge(vectors.load(network, server.tensors[f"node/{near}"]), client.validation, method.context).number
+        assert judge(method.loaded(server.tensors[f"node/{near}"]), client.validation, method.context).number
 
 
 def test_a_run_that_began_there_is_judged_again_there(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from shoal.core.setting import setting
 from shoal.data.views.view import Samples
+from shoal.methods.averaging.vectors import parameter_count
 from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import bipartition, cosine_matrix, separation_gap
 from shoal.methods.cfl.cfl import CFL
@@ -193,11 +194,10 @@ class CriteriaCFL(CFL):
 
     def full_gradient(self, start: Tensor, samples: Samples) -> Tensor:
         """Return the negative gradient of the mean loss over all samples at some weights, (size,)."""
-        vectors = self.vectors()
-        network = vectors.load(self.network(), start)
+        network = self.loaded(start)
         add_gradient(network, samples, self.context)
         gradient = torch.cat([p.grad.reshape(-1).float() for p in network.parameters() if p.grad is not None])
-        return -gradient if vectors.permutation is None else -gradient[vectors.permutation]
+        return -gradient if self.order is None else -gradient[self.order]
 
     def measured_gamma(self, start: Tensor, client: Client) -> float:
         """Return the noise of a client's update by two halves of its samples (`cfl_gamma`).
@@ -219,13 +219,12 @@ class CriteriaCFL(CFL):
             if self.settings.similarity == "gradients":
                 found.append(self.full_gradient(start, half.train))
                 continue
-            vectors = self.vectors()
-            network = vectors.load(self.network(), start)
+            network = self.loaded(start)
             # As many steps as with all samples: with half as many the weights would move half as far.
             epochs = -(-steps // max(1, len(rows) // min(local.batch, len(rows))))
             many = islice(batches(half, local, epochs), steps)
             self.take(self.epochs(network, half, lambda taken: Update(Message(), metrics=taken.metrics), steps=many))
-            found.append((vectors.flatten(network) - start)[: vectors.size])
+            found.append((self.flat(network) - start)[: parameter_count(network)])
         return gamma_of(*found)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:

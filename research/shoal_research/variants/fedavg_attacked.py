@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.fedavg import FedAvg
 from shoal.methods.cfl.supervised import judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server
@@ -45,7 +44,6 @@ class AttackedFedAvg(FedAvg):
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return accuracy and loss on the validation samples of the honest clients."""
-        network = self.network()
-        Vectors(network).load(network, server.model["weights"])
+        network = self.loaded(server.model["weights"])
         honest = range(len(clients) - len(self.settings.adversaries))
         return self.clients_metrics({k: judge(network, clients[k].validation, self.context) for k in honest})

@@ -32,12 +32,12 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
     Raises:
         SettingsError: Dask is not installed, or its scheduler cannot be reached. ShoalError: no study is led from here.
     """
-    with contextlib.ExitStack() as stack:
-        if workers.runner == "local":
-            count = resolve_slots(workers.slots, device)
-            yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
-            return
-        if workers.runner == "sites":
-            yield SitesPool(ServerTransport(open_study(places.home()), resolve_timeout(workers, device)))
-            return
-        yield stack.enter_context(dask_pool(workers, device))
+    timeout = resolve_timeout(workers, device)
+    if workers.runner == "sites":
+        yield SitesPool(ServerTransport(open_study(places.home()), timeout))
+    elif workers.runner == "local":
+        with WorkerProcesses(resolve_slots(workers.slots, device), device, timeout) as processes:
+            yield processes
+    else:
+        with dask_pool(workers, device) as cluster:
+            yield cluster

@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+Network = TypeVar("Network", bound=nn.Module)
 
-class Vectors:
-    """The conversion of a network's floating-point state to one vector, parameters then buffers, optionally permuted.
+
+def parameter_count(network: nn.Module) -> int:
+    """Return the number of parameters, which come first in a network's vector."""
+    return sum(p.numel() for p in network.parameters())
+
+
+def flatten(network: nn.Module, order: Tensor | None = None) -> Tensor:
+    """Return a network's floating-point state as one vector, float32 (p + buffers,): parameters, then buffers.
 
     Args:
-        network: any network of the kind that will be flattened.
-        permutation: of the parameters, int64 (p,): clients that share it hide from the server which value belongs
+        network: any network.
+        order: permutation of the parameters, int64 (p,): clients that share it hide from the server which value belongs
             where. Norms, cosines and averages do not depend on it.
     """
+    vector = torch.cat([t.detach().reshape(-1).float() for t in _state(network)])
+    if order is None:
+        return vector
+    return torch.cat((vector[order], vector[len(order) :]))
 
-    def __init__(self, network: nn.Module, permutation: Tensor | None = None) -> None:
-        self.size = sum(p.numel() for p in network.parameters())
-        self.permutation = permutation
 
-    def flatten(self, network: nn.Module) -> Tensor:
-        """Return the state as float32 (p + buffers,)."""
-        return self._hide(torch.cat([t.detach().reshape(-1).float() for t in _state(network)]))
+def load_vector(network: Network, vector: Tensor, order: Tensor | None = None) -> Network:
+    """Put the vector that `flatten` made of a network into one of the same kind, and return this one.
 
-    def load(self, network: nn.Module, vector: Tensor) -> nn.Module:
-        """Put a vector back into a network.
-
-        Raises:
-            ValueError: the vector has another length.
-        """
-        state = list(_state(network))
-        sizes = [t.numel() for t in state]
-        if sum(sizes) != len(vector):
-            raise ValueError(f"a vector of {len(vector)} numbers does not fit a network of {sum(sizes)}")
-        ordered = vector
-        if self.permutation is not None:
-            ordered = vector.clone()
-            ordered[: self.size][self.permutation] = vector[: self.size]
-        with torch.no_grad():
-            for tensor, part in zip(state, ordered.split(sizes), strict=True):
-                tensor.copy_(part.view(tensor.shape))
-        return network
-
-    def _hide(self, vector: Tensor) -> Tensor:
-        if self.permutation is None:
-            return vector
-        return torch.cat((vector[: self.size][self.permutation], vector[self.size :]))
+    Raises:
+        ValueError: the vector has another length.
+    """
+    state = list(_state(network))
+    sizes = [t.numel() for t in state]
+    if sum(sizes) != len(vector):
+        raise ValueError(f"a vector of {len(vector)} numbers does not fit a network of {sum(sizes)}")
+    if order is not None:
+        vector = vector.index_copy(0, order, vector[: len(order)])
+    with torch.no_grad():
+        for tensor, part in zip(state, vector.split(sizes), strict=True):
+            tensor.copy_(part.view(tensor.shape))
+    return network
 
 
 def _state(network: nn.Module) -> Iterable[Tensor]:

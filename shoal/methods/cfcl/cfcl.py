@@ -24,7 +24,7 @@ from shoal.core.streams import Streams
 from shoal.data.views.augment import AnyRecipe, Recipe, augment
 from shoal.data.views.view import Samples
 from shoal.methods.averaging.robust import aggregated_vectors
-from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.averaging.vectors import flatten, load_vector
 from shoal.methods.cfcl.memory import (
     NO_SAMPLES,
     package,
@@ -117,9 +117,8 @@ class CFCL(GradientMethod):
         if self.context.fraction < 1:
             raise MethodError("cfcl needs every device in every round: set participation.fraction=1")
         edges = build_graph(count, s.edges, s.degree, federation.streams.numpy("graph"))
-        network = self.network()
         state = CFCLState(0, self.settings.first(bool(edges)), tuple(range(count)), 0, count, edges)
-        return Server({"weights": Vectors(network).flatten(network)}, facts=state.facts())
+        return Server({"weights": flatten(self.network())}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the instruction of the round, with the last average for a device that has not been sent it yet."""
@@ -185,15 +184,13 @@ class CFCL(GradientMethod):
         memory = updated_memory(message, client)
         pulled = memory.get("pulled", NO_SAMPLES)
         samples = with_pulled(client.train, pulled)
-        network = self.network()
-        vectors = Vectors(network)
-        vectors.load(network, memory["weights"])
+        network = load_vector(self.network(), memory["weights"])
         recipe = self.recipe()
         generator = client.streams.torch("views", samples.index.device)
 
         def finish(taken: TakenSteps) -> Update:
             others = {name: tensor for name, tensor in memory.items() if not name.startswith(OPTIMISER)}
-            trained = others | taken.optimiser | {"weights": vectors.flatten(network)}
+            trained = others | taken.optimiser | {"weights": flatten(network)}
             return self.trained(message, client, trained, taken.metrics)
 
         def select(positions: Tensor) -> Batch:
@@ -271,9 +268,7 @@ class CFCL(GradientMethod):
 
     def embedding_of(self, vector: Tensor) -> Embed:
         """Return a function from samples to embeddings (n, e) on the CPU; given a generator, of augmented samples."""
-        network = self.network()
-        Vectors(network).load(network, vector)
-        network.eval()
+        network = load_vector(self.network(), vector).eval()
         recipe = self.recipe()
 
         @torch.no_grad()
@@ -339,20 +334,15 @@ class CFCL(GradientMethod):
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """Return weights with BatchNorm's statistics, where the encoder has it, on the devices' own data."""
-        network = self.network()
-        vectors = Vectors(network)
-        vectors.load(network, server.model["weights"])
+        network = load_vector(self.network(), server.model["weights"])
         statistics = recalibrate(network, clients, evaluation, self.context)
         if not statistics:
             return {}
-        return {"weights": vectors.flatten(network)}
+        return {"weights": flatten(network)}
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Return a function from samples x to unit embeddings (n, e)."""
-        network = self.network()
-        Vectors(network).load(network, server.model["weights"])
-        network.eval()
-        return embed_with(network, self.context)
+        return embed_with(load_vector(self.network(), server.model["weights"]).eval(), self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function from samples to embeddings, without clusters: `cluster` is -1, `soft` has no column."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.methods.averaging.robust import aggregated_vectors
-from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.averaging.vectors import parameter_count
 from shoal.methods.cfl import latest
 from shoal.methods.cfl.bipartition import ready_to_split
 from shoal.methods.cfl.measure import ClusterMeasure, measured_cluster, stack
@@ -63,20 +63,20 @@ class CFL(Supervised):
         if settings.criterion == "schedule" and not settings.schedule:
             raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
 
-    def vectors(self) -> Vectors:
-        """Return how weights become a vector; with `permute` in an order that only the clients know."""
-        vectors = Vectors(self.network())
-        if self.settings.permute:
-            generator = Streams(self.context.seed).torch("permutation")
-            vectors.permutation = torch.randperm(vectors.size, generator=generator).to(self.context.device)
-        return vectors
+    @property
+    def order(self) -> Tensor | None:
+        """With `permute` an order that only the clients know."""
+        if not self.settings.permute:
+            return None
+        generator = Streams(self.context.seed).torch("permutation")
+        return torch.randperm(parameter_count(self.network()), generator=generator).to(self.context.device)
 
     def init_server(self, federation: Federation) -> Server:
         """Start with one cluster of all clients."""
-        vectors = self.vectors()
+        network = self.network()
         tree = Tree.start(range(federation.clients))
-        state = CFLState(tree, vectors.size, federation.clients, tuple(federation.truth))
-        return Server({"node/0": vectors.flatten(self.network())}, facts=state.facts())
+        state = CFLState(tree, parameter_count(network), federation.clients, tuple(federation.truth))
+        return Server({"node/0": self.flat(network)}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the weights of the client's cluster."""
@@ -96,11 +96,10 @@ class CFL(Supervised):
         """Return the steps of dtheta = SGD(theta) - theta (eq. 1)."""
         self.check(client)
         start = message.tensors["weights"]
-        vectors = self.vectors()
-        network = vectors.load(self.network(), start)
+        network = self.loaded(start)
 
         def finish(taken: TakenSteps) -> Update:
-            update = vectors.flatten(network) - start
+            update = self.flat(network) - start
             metrics = taken.metrics | {"norm": float(update.double().norm())}
             return Update(Message({"update": update}, {"n": len(client.train)}), metrics=metrics)
 
@@ -108,10 +107,9 @@ class CFL(Supervised):
 
     def learn(self, start: Tensor, client: Client) -> Tensor:
         """Return what local training from `start` changes, (p,)."""
-        vectors = self.vectors()
-        network = vectors.load(self.network(), start)
+        network = self.loaded(start)
         self.take(self.epochs(network, client, lambda taken: Update(Message(), metrics=taken.metrics)))
-        return vectors.flatten(network) - start
+        return self.flat(network) - start
 
     # --- server ---------------------------------------------------------------------------------------------------
 
@@ -260,11 +258,9 @@ class CFL(Supervised):
 
     def own_scores(self, tree: Tree, models: Tensors, judged: list[int], clients: Clients) -> dict[int, Score]:
         """Return the score of each client's own cluster, on all of its validation samples."""
-        vectors = self.vectors()
-        network = self.network()
         scores: dict[int, Score] = {}
         for node in tree.nodes:
-            vectors.load(network, models[f"node/{node.id}"])
+            network = self.loaded(models[f"node/{node.id}"])
             for client in judged:
                 if tree.place(client).id == node.id:
                     scores[client] = judge(network, clients[client].validation, self.context)
@@ -275,12 +271,10 @@ class CFL(Supervised):
 
         The halves are drawn once for the whole run. A client in an unsplit cluster has no choice, and is left out.
         """
-        vectors = self.vectors()
-        network = self.network()
         paths = {client: tree.path(tree.place(client).id) for client in judged}
         scores: dict[int, dict[int, tuple[Score, Score]]] = {c: {} for c, path in paths.items() if len(path) > 1}
         for node in tree.nodes:
-            vectors.load(network, models[f"node/{node.id}"])
+            network = self.loaded(models[f"node/{node.id}"])
             for client in scores:
                 if node.id in paths[client]:
                     samples = clients[client].validation

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.methods.averaging.server_optimiser import next_average
-from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.averaging.vectors import parameter_count
 from shoal.methods.cfl.supervised import Classifier, Supervised, judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import MethodError
@@ -40,31 +40,27 @@ class FedAvg(Supervised):
 
     def init_server(self, federation: Federation) -> Server:
         """Start from the initial weights."""
-        network = self.network()
-        return Server({"weights": Vectors(network).flatten(network)})
+        return Server({"weights": self.flat(self.network())})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs on the cross-entropy."""
         self.check(client)
-        network = self.network()
-        vectors = Vectors(network)
+        network = self.loaded(message.tensors["weights"])
 
         def finish(taken: TakenSteps) -> Update:
-            weights = vectors.flatten(network)
-            return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=taken.metrics)
+            return Update(Message({"weights": self.flat(network)}, {"n": len(client.train)}), metrics=taken.metrics)
 
-        return self.epochs(vectors.load(network, message.tensors["weights"]), client, finish)
+        return self.epochs(network, client, finish)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average the weights by number of samples."""
         return next_average(
-            server, updates, self.context.aggregation, lambda: {"weights": Vectors(self.network()).size}
+            server, updates, self.context.aggregation, lambda: {"weights": parameter_count(self.network())}
         )
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return accuracy and loss on the validation samples of the clients."""
-        network = self.network()
-        Vectors(network).load(network, server.model["weights"])
+        network = self.loaded(server.model["weights"])
         return self.clients_metrics({c.id: judge(network, c.validation, self.context) for c in clients})
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
@@ -73,11 +69,9 @@ class FedAvg(Supervised):
         Raises:
             MethodError: the model is a language model.
         """
-        network = self.network()
+        network = self.loaded(server.model["weights"]).eval()
         if not isinstance(network, Classifier):
             raise MethodError("a language model has no clusters to predict")
-        Vectors(network).load(network, server.model["weights"])
-        network.eval()
 
         def predict(x: Tensor) -> Prediction:
             x = as_input(x.to(self.context.device))

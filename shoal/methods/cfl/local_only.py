@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.supervised import Supervised, judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm
@@ -35,19 +34,15 @@ class LocalOnly(Supervised):
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare the client's model."""
-        network = self.network()
-        return MessageForm({"weights": TensorForm(tuple(Vectors(network).flatten(network).shape))})
+        return MessageForm({"weights": TensorForm(tuple(self.flat(self.network()).shape))})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs from the client's own weights."""
         self.check(client)
-        network = self.network()
-        vectors = Vectors(network)
-        if client.memory:
-            vectors.load(network, client.memory["weights"])
+        network = self.loaded(client.memory["weights"]) if client.memory else self.network()
 
         def finish(taken: TakenSteps) -> Update:
-            return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=taken.metrics)
+            return Update(Message(), memory={"weights": self.flat(network)}, metrics=taken.metrics)
 
         return self.epochs(network, client, finish)
 
@@ -59,11 +54,7 @@ class LocalOnly(Supervised):
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Judge each client's own model on its own validation samples."""
-        network = self.network()
-        vectors = Vectors(network)
-        scores = {}
-        for client in clients:
-            if client.memory:
-                vectors.load(network, client.memory["weights"])
-                scores[client.id] = judge(network, client.validation, self.context)
-        return self.clients_metrics(scores)
+        trained = [client for client in clients if client.memory]
+        return self.clients_metrics(
+            {c.id: judge(self.loaded(c.memory["weights"]), c.validation, self.context) for c in trained}
+        )

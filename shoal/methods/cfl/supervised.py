@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.data.views.view import Samples
+from shoal.methods.averaging.vectors import flatten, load_vector
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
 from shoal.methods.contract.initial_encoder import initial_encoder
@@ -89,6 +90,19 @@ class Supervised(GradientMethod):
         if context.spec.kind == "text":
             return WordLSTM(context.spec.vocabulary or 0)
         return Classifier(initial_encoder(context), context.clusters)
+
+    @property
+    def order(self) -> Tensor | None:
+        """The order of the parameters in a vector of weights (`flatten`); None: that of the network."""
+        return None
+
+    def flat(self, network: nn.Module) -> Tensor:
+        """Return a network's weights as a vector."""
+        return flatten(network, self.order)
+
+    def loaded(self, weights: Tensor) -> nn.Module:
+        """Return a network with the weights of a vector."""
+        return load_vector(self.network(), weights, self.order)
 
     def check(self, client: Client) -> None:
         """Refuse a client that cannot be trained or judged, before any work.

@@ -12,7 +12,7 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.data.views.view import Samples
-from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.averaging.vectors import flatten, load_vector, parameter_count
 from shoal.methods.contract.base import Client, Method, Server
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.prediction import Prediction
@@ -68,13 +68,13 @@ class FlowMethod(Method):
     def starts(self) -> Tensor:
         """Return the K starts (K, p): the common one plus N(0, spread^2) on every parameter."""
         flow = self.flow()
-        vectors = Vectors(flow)
-        common = vectors.flatten(flow)
+        size = parameter_count(flow)
+        common = flatten(flow)
         rows = []
         for k in range(self.context.clusters):
-            noise = torch.randn(vectors.size, generator=Streams(self.context.seed).torch(f"flow start {k}"))
+            noise = torch.randn(size, generator=Streams(self.context.seed).torch(f"flow start {k}"))
             row = common.clone()
-            row[: vectors.size] += self.settings.spread * noise.to(row)
+            row[:size] += self.settings.spread * noise.to(row)
             rows.append(row)
         return torch.stack(rows)
 
@@ -86,11 +86,10 @@ class FlowMethod(Method):
     def losses(self, flows: Tensor, samples: Samples, streams: Streams) -> Tensor:
         """Return -log p of each point under each flow, float32 (n, K); not finite where a flow has diverged."""
         flow = self.flow().eval()
-        vectors = Vectors(flow)
         columns = []
         with torch.no_grad():
             for row in flows:
-                vectors.load(flow, row)
+                load_vector(flow, row)
                 # The same noise for every flow.
                 points = self.points(samples, streams, "flow noise")
                 positions = torch.arange(len(samples), device=samples.index.device)
@@ -112,9 +111,7 @@ class FlowMethod(Method):
         the trained vector and the mean loss; None where the flow diverged.
         """
         local = self.context.local
-        flow = self.flow().train()
-        vectors = Vectors(flow)
-        vectors.load(flow, start)
+        flow = load_vector(self.flow().train(), start)
         draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch).to(positions.device)
         points = self.points(client.train, client.streams, f"flow noise {k}")
         parameters = list(flow.parameters())
@@ -124,17 +121,12 @@ class FlowMethod(Method):
             loss = -flow.log_prob(points(positions[rows])).mean()
             descend(loss, parameters, optimiser)
             total += loss.detach()
-        trained = vectors.flatten(flow)
+        trained = flatten(flow)
         return (trained, float(total) / len(draws)) if bool(torch.isfinite(trained).all()) else None
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function to the likeliest flow, posteriors under equal priors, and log-densities (embedding)."""
-        vectors = Vectors(self.flow())
-        flows = []
-        for row in server.model["flows"]:
-            flow = self.flow()
-            vectors.load(flow, row)
-            flows.append(flow.eval())
+        flows = [load_vector(self.flow(), row).eval() for row in server.model["flows"]]
 
         @torch.no_grad()
         def predict(x: Tensor) -> Prediction:

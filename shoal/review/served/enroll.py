@@ -140,15 +140,14 @@ def enroll(run: RunFolder, client: Client, out: Path | None = None) -> Enrolment
         raise RunError(f"run {run.name} has no finished round yet: `shoal run --resume {run.name}` trains it")
     state = CFLState.from_server(server)
     tree = state.tree
-    vectors = method.vectors()
-    network = method.network()
     path = []
     node = 0
     while True:
         weights = server.model[f"node/{node}"]
+        network = method.loaded(weights)
         accuracy = None
         if len(client.validation):
-            accuracy = judge(vectors.load(network, weights), client.validation, method.context).accuracy
+            accuracy = judge(network, client.validation, method.context).accuracy
         if not tree.nodes[node].children:
             path.append(Step(node, {}, accuracy))
             break
@@ -157,7 +156,6 @@ def enroll(run: RunFolder, client: Client, out: Path | None = None) -> Enrolment
         path.append(Step(node, similarities, accuracy))
         node = nearest_child(similarities)
     cluster = path[-1].node
-    vectors.load(network, weights)
     file = out or run.path / f"enrolled-node-{cluster}.safetensors"
     about = {"run": run.name, "node": cluster, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)

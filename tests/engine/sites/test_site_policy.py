@@ -190,8 +190,7 @@ def test_a_run_goes_on_where_policies_allow_it_and_logs_hold_what_left(sites: Fe
             assert "null baseline" in CliRunner().invoke(app, ["approve", id[:8], "--yes"]).output
             assert not OwnRules(place / "site").waiting()
     baseline = new_run(baseline_settings(run.settings(), "vector", 10))
-    with sites.pool.opened("east", RunFacts(baseline)):
-        pass  # it is not refused
+    sites.pool.open("east", RunFacts(baseline))  # it is not refused
     go_on(run, sites.pool.call, slots=3)
     for site, place in sites.pipes.homes.items():
         lines = SiteLog(place / "site").entries()

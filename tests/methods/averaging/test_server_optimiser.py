@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shoal.methods.averaging.server_optimiser import MOMENTUM, VARIANCE, next_average, optimiser_step
-from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.averaging.vectors import parameter_count
 from shoal.methods.contract.base import Message, MethodError, Server, Update
 from shoal.methods.contract.context import AggregationSettings, ServerOptimiser
 from shoal.methods.registry import BUILT_IN as METHODS
@@ -79,7 +79,7 @@ def moved(world, name, optimiser):
 def test_a_methods_model_moves_by_hand(world, name, kind):
     settings = ServerOptimiser(kind, lr=0.5)
     start, mean, after = moved(world, name, settings)
-    size = Vectors(world.method("fedavg").network()).size
+    size = parameter_count(world.method("fedavg").network())
     for key in start.model:
         x = start.model[key].double()
         delta = mean.model[key].double() - x

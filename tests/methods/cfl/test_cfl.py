@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.methods.averaging.vectors import Vectors, mean_vector
+from shoal.methods.averaging.vectors import flatten, load_vector, mean_vector, parameter_count
 from shoal.methods.cfl.bipartition import bipartition
 from shoal.methods.cfl.measure import ClusterMeasure
 from shoal.methods.cfl.scores import choice, path_metrics
@@ -204,12 +204,7 @@ def test_permuted_runs_are_the_same_runs(world, client_list):
             clients = [replace(world.client(k, round, every=2), id=k) for k in (0, 1)]
             updates = [replace(method.client_update(method.broadcast(server, c.id), c), client=c.id) for c in clients]
             server = method.aggregate(server, iter(updates))
-        networks = [
-            Vectors(n).flatten(n)
-            for key, v in sorted(server.tensors.items())
-            if key.startswith("node/")
-            for n in [method.vectors().load(method.network(), v)]
-        ]
+        networks = [flatten(method.loaded(v)) for key, v in sorted(server.tensors.items()) if key.startswith("node/")]
         outcomes.append((networks, server, method.evaluate(server, client_list(clients), world.evaluation())))
     (tensors, server, metrics), (hidden, permuted, also) = outcomes
     assert len(tensors) == 3
@@ -310,12 +305,12 @@ def test_wrong_settings_are_named(world):
 def test_vectors_round_trip_with_buffers(world):
     method = world.method("fedavg", encoder="tiny-conv")
     network, other = method.network("a"), method.network("b")
-    for permutation in (None, torch.randperm(Vectors(network).size)):
-        vectors = Vectors(network, permutation)
-        vector = vectors.flatten(network)
-        assert vectors.size < len(vector), "BatchNorm's statistics travel too"
-        vectors.load(other, vector)
+    size = parameter_count(network)
+    for order in (None, torch.randperm(size)):
+        vector = flatten(network, order)
+        assert size < len(vector), "BatchNorm's statistics travel too"
+        load_vector(other, vector, order)
         for key, tensor in network.state_dict().items():
             assert torch.equal(tensor, other.state_dict()[key]), key
     with pytest.raises(ValueError, match="does not fit"):
-        Vectors(network).load(other, vector[:-1])
+        load_vector(other, vector[:-1])

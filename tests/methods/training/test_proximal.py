@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.averaging.vectors import parameter_count
 from shoal.methods.contract.base import MethodError
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.training.proximal import anchors, squared_distance
@@ -40,7 +40,7 @@ def test_two_steps_of_sgd_by_hand(world):
     client = world.client(0, 1)
     message = method.broadcast(world.start(method, 2), 0)
     whole = message.tensors["weights"]
-    size = Vectors(method.network()).size  # statistics of layers lie behind the parameters
+    size = parameter_count(method.network())  # statistics of layers lie behind the parameters
     start = whole[:size]
 
     def after(epochs, mu, begin):
