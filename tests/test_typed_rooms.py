@@ -54,10 +54,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "methods.cfl.tree.Tree.facts",
         "methods.cfl.tree.Tree.from_facts",
     ),
-    "facts of an event, or of a request to a site: each kind has its own": (
-        "engine.sites.frames.SiteCall.facts",
-        "engine.store.run_events.Event.facts",
-    ),
+    "facts of an event: each kind has its own": ("engine.store.run_events.Event.facts",),
     "rows of a table, whose columns are the metrics of a method": ("engine.store.tables.Row",),
     "what belongs to one data set or scheme alone, as its reader or maker says it": (
         "data.intake.own_store.Batch.extra",

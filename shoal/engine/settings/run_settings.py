@@ -268,7 +268,9 @@ def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
     method = values["method"]
     if isinstance(method, dict) and method["name"] == AUTO:
         beside = {key: value for key, value in method.items() if key not in ("name", "settings")}
-        values["method"] = {"name": AUTO, "settings": {**(method.get("settings") or {}), **beside}}
+        told = method.get("settings") or {}
+        if isinstance(told, dict):  # else it is named when it is checked
+            values["method"] = {"name": AUTO, "settings": {**told, **beside}}
         return values  # the defaults are those of the method that will be chosen
     return _with_defaults(values)
 

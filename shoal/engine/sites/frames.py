@@ -69,9 +69,9 @@ class SiteCall:
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
         final: see `shoal.engine.messages.wire.Evaluate`.
-        facts: JSON values by name: of `plan` the settings; of `open` settings, lineage, manifest, and numbers of
-            samples of each client, by part; of `train` the plan of a sum, if there is one; else digests of files by
-            purpose.
+        texts: of `plan` the settings; of `open` settings, lineage and manifest; of `train` the plan of a sum, if there
+            is one; else digests of files by purpose.
+        sizes: of `open`, numbers of samples of each client, by part.
     """
 
     do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign", "compare"]
@@ -82,7 +82,8 @@ class SiteCall:
     clients: tuple[ClientAtSite, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     final: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def unpack(kind: type[Record], content: bytes) -> tuple[Record, dict[str, bytes]
 
 def plan_of(call: SiteCall) -> SumPlan | None:
     """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
-    return record_from_json(SumPlan, call.facts["plan"]) if "plan" in call.facts else None
+    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def array_bytes(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:

@@ -8,6 +8,7 @@ the run's folder as if a worker here had written it. Of a private memory only ro
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -143,15 +144,15 @@ class SitesPool:
         partition = [
             (facts.run.folder_of("partition") / name).read_bytes() for name in ("partition.parquet", "partition.json")
         ]
-        told = {
+        texts = {
             "settings": text,
-            "lineage": record_to_json(lineage),
-            "manifest": asdict(replace(read_manifest(data), files={})),
-            "sizes": {part: np.bincount(np.load(data / name)).tolist() for part, name in OWNER.items()},
+            "lineage": json.dumps(record_to_json(lineage)),
+            "manifest": json.dumps(asdict(replace(read_manifest(data), files={}))),
             "partition.parquet": digest(partition[0]),
             "partition.json": digest(partition[1]),
         }
-        self.ask(site, facts, self.call_of(facts, "open", facts=told), named(partition))
+        sizes = {part: tuple(np.bincount(np.load(data / name)).tolist()) for part, name in OWNER.items()}
+        self.ask(site, facts, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
         self._open.add((site, facts.run.path))
 
     def call_of(self, run: RunFacts, do: Any, **entries: Any) -> SiteCall:
@@ -178,8 +179,8 @@ class SitesPool:
                 if client.sha256[path] not in files:
                     files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
-        plan = {} if request.plan is None else {"plan": record_to_json(request.plan)}
-        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, facts=plan)
+        plan = {} if request.plan is None else {"plan": json.dumps(record_to_json(request.plan))}
+        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=plan)
         told, back = self.ask(site, facts, call, files)
         results = {}
         for client in request.clients:
@@ -225,7 +226,7 @@ class SitesPool:
         digests = {name: digest(content) for name, content in contents.items()}
         do = type(request).__name__.lower()  # a site is asked by the name of the request
         final = getattr(request, "final", True)
-        call = self.call_of(facts, do, round=request.round, clients=clients, final=final, facts=digests)
+        call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=digests)
         told, back = self.ask(site, facts, call, named(list(contents.values())))
         try:
             arrays = arrays_of(back[told["arrays"]])
@@ -251,7 +252,7 @@ def answers_to_plan(transport: Transport, settings: Settings) -> dict[str, bool]
     told = {"settings": text_for_sites(settings)}
     answers = {}
     for site in transport.sites:
-        call = SiteCall("plan", shoal_version().sha256, settings.data.name, facts=told)
+        call = SiteCall("plan", shoal_version().sha256, settings.data.name, texts=told)
         try:
             answer, _ = ask_site(transport, site, call, {})
             answers[f"site {site} would take part{BY_HAND * bool(answer.get('asks'))}"] = True
