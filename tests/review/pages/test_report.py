@@ -160,7 +160,9 @@ def test_without_labels_neighbours_are_a_hint_and_no_proof(
 def test_the_same_run_but_for_the_number_of_clusters_is_advised(
     digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(next_steps, "cluster_facts", lambda run: None)
+    facts = cluster_facts(digits_run)
+    alone = replace(facts, comparison=replace(facts.comparison, baseline_acc={}))
+    monkeypatch.setattr(next_steps, "cluster_facts", lambda run: alone)
     result = replace(run_result(digits_run), verdict=Verdict("doubtful", ""))
     monkeypatch.chdir(digits_run.path.parent.parent)
     words = next_step(digits_run, result).command.split()
