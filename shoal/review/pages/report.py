@@ -16,7 +16,6 @@ from PIL import Image
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
-from shoal.engine.store.codec import StoreError
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
@@ -237,12 +236,9 @@ def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[st
     for cluster in dict.fromkeys([*first, *sorted(paths)]):
         path = paths[cluster]
         file = io.BytesIO()
-        try:
-            with Image.open(path) as opened:
-                opened.convert("RGB").save(file, format="JPEG", quality=80)
-                half = opened.width <= MAX_HALF_WIDTH
-        except OSError as error:
-            raise StoreError(f"{path} is no image: `shoal run --resume {run.name}` draws the figures again") from error
+        with Image.open(path) as opened:
+            opened.convert("RGB").save(file, format="JPEG", quality=80)
+            half = opened.width <= MAX_HALF_WIDTH
         total += file.tell()
         if total > SHEETS_BYTES:
             break

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from shoal.core.errors import DataError, first_of, shown
+from shoal.core.errors import DataError, first_of, short_text, shown
 from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
 from shoal.data.intake.image_decoding import CONVERTED, Unusable, decode, decode_with_changes, why_not_read
@@ -433,22 +433,14 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         DataError: the suffix is another one (`check_table`), or the file cannot be written.
     """
     check_table(path)
-    table = writable(table)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.name.endswith(".parquet"):
             table.to_parquet(path, index=False)
         else:
             write_csv(table, path)
-    except OSError as error:
-        raise DataError(f"{path} could not be written: {error.strerror or error}") from None
-
-
-def writable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with file names that UTF-8 can hold: other bytes of a name become escapes."""
-    if "file" not in table:
-        return table
-    return table.assign(file=[name.encode("utf-8", "backslashreplace").decode() for name in table["file"]])
+    except (OSError, UnicodeError) as error:
+        raise DataError(f"{path} could not be written: {short_text(error)}") from None
 
 
 def check_table(path: Path) -> None:
