@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from shoal.tasks.prefect.environment import set_prefect_defaults
+from prefect import flow, get_run_logger
 
-set_prefect_defaults()
-
-from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
-
-from shoal.flows.tell import tell_failure  # noqa: E402
-from shoal.lifecycle.assign_settings import AssignSettings  # noqa: E402
-from shoal.tasks.assign_new import assign_new  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import assign_title  # noqa: E402
-from shoal.tasks.prefect.stages import without_tags  # noqa: E402
+from shoal.flows.tell import tell_failure
+from shoal.lifecycle.assign_settings import AssignSettings
+from shoal.tasks.assign_new import assign_new
+from shoal.tasks.prefect.stages import without_tags
 
 
-@flow(name="assign", flow_run_name=assign_title, on_failure=[tell_failure], on_crashed=[tell_failure])
+@flow(
+    name="assign", flow_run_name="assign with {assignment.model}", on_failure=[tell_failure], on_crashed=[tell_failure]
+)
 def assign(assignment: AssignSettings) -> dict[str, Any]:
     """Assign the new files of a folder to the clusters of the model in use; each file once.
 

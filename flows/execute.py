@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
+from shoal.engine.store.run_events import Event, Observer, is_warning
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import RunResult
 
@@ -45,14 +45,9 @@ def complete(run: RunFolder, console: Console | None, observers: Sequence[Observ
     """Do what is still to do of a run; with a console show what was chosen for it, bars, and warnings."""
     from shoal.lifecycle.progress import progress
 
-    warned: list[Event] = []
-
-    def collect(event: Event) -> None:
-        if is_warning(event):
-            warned.append(event)
-
+    unseen: list[Event] = []
     with contextlib.ExitStack() as shown:
-        watching: Observer = collect
+        watching: Observer = unseen.append
         if console is not None:
             for event in run.events():
                 if event.kind in CHOICES:
@@ -64,5 +59,5 @@ def complete(run: RunFolder, console: Console | None, observers: Sequence[Observ
             print(f"interrupted: `shoal run --resume {run.name}` continues the run", file=sys.stderr)
             raise
         finally:
-            for line in warning_lines(warned):  # with a console they are shown when they happen
-                warnings.warn(line, RuntimeWarning, stacklevel=4)
+            for text in dict.fromkeys(event.message or event.kind for event in unseen if is_warning(event)):
+                warnings.warn(text, RuntimeWarning, stacklevel=4)

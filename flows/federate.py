@@ -6,22 +6,18 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.tasks.prefect.environment import server_lost, set_prefect_defaults
+import httpx
+from prefect import flow, tags
 
-set_prefect_defaults()
-
-import httpx  # noqa: E402 (comes with Prefect)
-from prefect import flow, tags  # noqa: E402 (its environment comes first)
-
-from shoal.core.errors import ShoalError  # noqa: E402
-from shoal.engine.settings import places  # noqa: E402
-from shoal.engine.store.run_events import Observer  # noqa: E402
-from shoal.engine.store.run_folder import RunFolder  # noqa: E402
-from shoal.lifecycle.driving import drive  # noqa: E402
-from shoal.review.results.result import RunResult  # noqa: E402
-from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import flow_run_name, run_title  # noqa: E402
-from shoal.tasks.prefect.stages import UNIT_RUNNER, closing_warnings, drive_as_task_runs  # noqa: E402
+from shoal.core.errors import ShoalError
+from shoal.engine.store.run_events import Observer
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.review.results.result import RunResult
+from shoal.tasks.prefect.artifacts import result_artifacts
+from shoal.tasks.prefect.environment import server_lost
+from shoal.tasks.prefect.flow_run_names import run_title
+from shoal.tasks.prefect.stages import UNIT_RUNNER, drive_as_task_runs
 
 
 class OneLineForLostConnections(logging.Filter):
@@ -38,7 +34,7 @@ class OneLineForLostConnections(logging.Filter):
 logging.getLogger("prefect.flow_runs").addFilter(OneLineForLostConnections())
 
 
-@flow(name="federate", flow_run_name=flow_run_name, task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
+@flow(name="federate", task_runner=UNIT_RUNNER)  # type: ignore[arg-type]
 def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     """Do what is still to do of a run: train clients in rounds, aggregate, evaluate, cluster every sample, report.
 
@@ -49,9 +45,8 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
         run: the run's folder, its name, or `latest`.
         observers: called with every event.
     """
-    folder = RunFolder.find(run, places.runs())
-    with closing_warnings(folder):
-        result = drive_as_task_runs(folder, observers=observers)
+    folder = RunFolder.find(run)
+    result = drive_as_task_runs(folder, observers=observers)
     result_artifacts(folder)
     return result
 

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.tasks.prefect.environment import set_prefect_defaults
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_markdown_artifact
+from prefect.events import emit_event
 
-set_prefect_defaults()
-
-from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
-from prefect.artifacts import create_markdown_artifact  # noqa: E402
-from prefect.events import emit_event  # noqa: E402
-
-from shoal.core.errors import ShoalError  # noqa: E402
-from shoal.core.records import record_to_json  # noqa: E402
-from shoal.data.sets.prepared import open_prepared  # noqa: E402
-from shoal.engine.settings.run_settings import Settings  # noqa: E402
-from shoal.engine.store.run_folder import RunFolder  # noqa: E402
-from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
-from shoal.flows.tell import tell_failure  # noqa: E402
-from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, is_done  # noqa: E402
-from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
-from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
-from shoal.lifecycle.nights import (  # noqa: E402
+from shoal.core.errors import ShoalError
+from shoal.core.records import record_to_json
+from shoal.data.sets.prepared import open_prepared
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.warm_start import WarmStart, WarmStartError
+from shoal.flows.tell import tell_failure
+from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, is_done
+from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS
+from shoal.lifecycle.night_settings import NightSettings
+from shoal.lifecycle.nights import (
     champion_in_use,
     check_settings,
     choose_night_method,
@@ -35,27 +30,25 @@ from shoal.lifecycle.nights import (  # noqa: E402
     judged_run,
     keep_choice,
 )
-from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify  # noqa: E402
-from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn  # noqa: E402
-from shoal.review.results.clusters import cluster_facts  # noqa: E402
-from shoal.review.results.stable_names import CHANGED, NIGHT, ClusterChange  # noqa: E402
-from shoal.review.results.summary import counted  # noqa: E402
-from shoal.review.served.drift import Drift  # noqa: E402
-from shoal.review.served.judging import Decision, check_held_out  # noqa: E402
-from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval  # noqa: E402
-from shoal.tasks.compare import compare  # noqa: E402
-from shoal.tasks.decide import decide  # noqa: E402
-from shoal.tasks.drift import drift  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
-from shoal.tasks.prefect.stages import (  # noqa: E402
+from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify
+from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn
+from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.stable_names import CHANGED, NIGHT, ClusterChange
+from shoal.review.results.summary import counted
+from shoal.review.served.drift import Drift
+from shoal.review.served.judging import Decision, check_held_out
+from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval
+from shoal.tasks.compare import compare
+from shoal.tasks.decide import decide
+from shoal.tasks.drift import drift
+from shoal.tasks.prefect.stages import (
     UNIT_RUNNER,
-    closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
     wait_for_sites,
     without_tags,
 )
-from shoal.tasks.take_in import take_in  # noqa: E402
+from shoal.tasks.take_in import take_in
 
 NOTHING_NEW = "nothing new"
 
@@ -89,7 +82,7 @@ class Night:
 
 @flow(
     name="nightly",
-    flow_run_name=night_title,
+    flow_run_name="night of {settings.data.name}",
     task_runner=UNIT_RUNNER,  # type: ignore[arg-type]
     on_failure=[tell_failure],
     on_crashed=[tell_failure],
@@ -123,7 +116,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     taken = take_in(settings, night)
     log.info(taken.message)
     tell_left_out(settings, taken, log)
-    settings, choice = choose_night_method(settings, Path(taken.folder))
+    settings, choice = choose_night_method(settings)
     judged = judged_run(settings, taken.digest)
     if judged is not None and not is_done(judged):  # cut short before MLflow had the decision
         with claimed(judged):
@@ -141,7 +134,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         compared = drift(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
-    with night_run(settings, night, champion, taken.digest) as run, closing_warnings(run):
+    with night_run(settings, night, champion, taken.digest) as run:
         keep_choice(run, choice)
         decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")
@@ -282,18 +275,13 @@ def emit_drift(settings: Settings, drifts: Sequence[Drift], log: Any) -> None:
     for each in drifts:
         log.warning(each.sentence())
         with contextlib.suppress(Exception):  # Prefect is out of reach: the run's events have it
-            emit_event("shoal.drift", resource=resource, payload={**asdict(each), "message": each.sentence()})
+            emit_event("shoal.drift", resource=resource, payload={"message": each.sentence()})
 
 
 def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts: Sequence[Drift]) -> None:
     """Show the decision on the page of the flow run, with the drift below it."""
-    verdict = f"**{run.name}** is not promoted"
-    if decision.promoted:
-        verdict = f"**{run.name}** is the champion"
-    if decision.waits:
-        verdict = f"**{run.name}** waits for approval: `shoal model promote {run.name}`"
-    paragraphs = [f"{verdict}: {decision.why}", *(f"drift: {each.sentence()}" for each in drifts)]
+    paragraphs = [f"**{run.name}**: {decision.outcome}. {decision.why}"]
+    paragraphs += [f"drift: {each.sentence()}" for each in drifts]
     paragraphs += [each.sentence() for each in changes_of(run)]
-    key = f"night-{re.sub('[^a-z0-9]+', '-', settings.data.name.lower()).strip('-')}"
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        create_markdown_artifact("\n\n".join(paragraphs), key)
+        create_markdown_artifact("\n\n".join(paragraphs), f"night-{settings.data.name.replace('_', '-')}")

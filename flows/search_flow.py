@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import set_prefect_defaults
+from prefect import flow
 
-set_prefect_defaults()
-
-from prefect import flow  # noqa: E402 (its environment comes first)
-
-from shoal.engine.workers.worker_processes import start_fork_server  # noqa: E402
-from shoal.sweeps.search.definition import SearchDefinition  # noqa: E402
-from shoal.sweeps.search.runner import open_search  # noqa: E402
-from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
-from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
-from shoal.tasks.prefect.stages import without_tags  # noqa: E402
-from shoal.tasks.trial import trial  # noqa: E402
+from shoal.engine.workers.worker_processes import start_fork_server
+from shoal.sweeps.search.definition import SearchDefinition
+from shoal.sweeps.search.runner import open_search
+from shoal.tasks.prefect.artifacts import search_artifacts
+from shoal.tasks.prefect.stages import without_tags
+from shoal.tasks.trial import trial
 
 
-@flow(name="search", flow_run_name=search_title)
+@flow(name="search", flow_run_name="search {definition.name}")
 def search(definition: SearchDefinition) -> dict[str, Any]:
     """Execute the trials of a search that are still to do, and write the page of its result.
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import set_prefect_defaults
+from prefect import flow
 
-set_prefect_defaults()
-
-from prefect import flow  # noqa: E402 (its environment comes first)
-
-from shoal.lifecycle.notification import notify  # noqa: E402
+from shoal.lifecycle.notification import notify
 
 NIGHT_FAILED = "a night failed"
 """The kind of event; the automation of prefect.yaml writes the same words."""

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from prefect import task
+from shoal.tasks.prefect.once import unit_task
 
-from shoal.tasks.prefect.once import SingleExecution
-from shoal.tasks.prefect.retries import NO_RETRY
-
-
-@task(name="log", **NO_RETRY)
-def log(work: SingleExecution) -> None:
-    """Log a finished run to MLflow: metrics, tables, figures, report, and its states as models."""
-    work()
+log = unit_task("log")
+"""Logs a finished run to MLflow: metrics, tables, figures, report, and its states as models."""

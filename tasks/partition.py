@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import task
@@ -13,24 +12,19 @@ from shoal.lifecycle.preparing import prepare_partition
 from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
-@dataclass(frozen=True)
-class StoredPartition:
-    """A partition of the store: its folder and the digest of its bytes."""
-
-    folder: str
-    digest: str
-
-
 @task(name="partition", **RETRY_ON_IO)
-def partition(settings: Settings, data: str) -> StoredPartition:
+def partition(settings: Settings, data: str) -> str:
     """Deal the samples to the clients, unless the store has that partition.
 
     Args:
         settings: of the run.
         data: folder of the prepared data set.
 
+    Returns:
+        The folder of the partition.
+
     Raises:
         ShoalError: the scheme refuses the data.
     """
-    folder, found = prepare_partition(settings, open_prepared(Path(data)))
-    return StoredPartition(str(folder), found.digest)
+    folder, _ = prepare_partition(settings, open_prepared(Path(data)))
+    return str(folder)

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from prefect import task
+from shoal.tasks.prefect.once import unit_task
 
-from shoal.tasks.prefect.once import SingleExecution
-from shoal.tasks.prefect.retries import NO_RETRY
-
-
-@task(name="register", **NO_RETRY)
-def register(work: SingleExecution) -> None:
-    """Register the model of a logged run, and move the alias `challenger` or `champion`."""
-    work()
+register = unit_task("register")
+"""Registers the model of a logged run, and moves the alias `challenger` or `champion`."""

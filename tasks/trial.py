@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from prefect import runtime, task
+from prefect import task
 
 from shoal.sweeps.search.result import TrialRow
 from shoal.sweeps.search.runner import Search
 from shoal.tasks.prefect.retries import NO_RETRY
 
 
-def trial_title() -> str:
-    """Return the name of a trial's task run."""
-    return f"trial {runtime.task_run.parameters['number']}"
-
-
-@task(name="trial", task_run_name=trial_title, **NO_RETRY)
+@task(name="trial", task_run_name="trial {number}", **NO_RETRY)
 def trial(search: Search, number: int) -> TrialRow:
     """Execute the next trial of a search.
 

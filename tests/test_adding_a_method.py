@@ -25,7 +25,7 @@ run = shoal.run(
     partition={"kind": "iid", "clients": 2}, rounds=1, local={"epochs": 1, "batch": 16},
     tracking={"mlflow": False, "prefect": "off"}, progress=False,
 )
-print(RunFolder.find("latest", Path("runs")).lineage().versions["fedprox-method"])
+print(RunFolder.find("latest").lineage().versions["fedprox-method"])
 """
 
 

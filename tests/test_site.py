@@ -93,7 +93,7 @@ def test_every_setting_of_a_run_stands_on_the_page_with_its_default(pages: Path)
 
 def test_messages_of_errors_are_found_by_their_words(pages: Path, home: Path) -> None:
     with pytest.raises(ShoalError) as error:
-        RunFolder.find("nowhere", home)
+        RunFolder.find("nowhere")
     text = (pages / "errors.md").read_text()
     messages = re.findall(r"^- \w+: ``(.*)``$", text, re.MULTILINE)
     patterns = [".*".join(map(re.escape, re.split(r"\{[^}]*\}", message))) for message in messages]

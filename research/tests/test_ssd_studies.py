@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from shoal.data.views.augment import normalise
-from shoal.engine.settings import places
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.preflight import check_method
@@ -42,7 +41,7 @@ def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> N
         if study.add_data:
             function(study, study.add_data)(data_of(cells(study, scale, 1), {}))
         for cell in cells(study, scale, 1):
-            check_method(settings_of(cell, {}), places.store())
+            check_method(settings_of(cell, {}))
 
 
 def test_cells_of_cifar100_are_those_of_the_paper() -> None:

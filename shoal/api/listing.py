@@ -50,7 +50,7 @@ def compare(*names: str | Path | Run) -> pd.DataFrame:
     if len(names) < 2:
         raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
     named = [str(each.path if isinstance(each, Run) else each) for each in names]
-    chosen = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
+    chosen = [RunFolder.find(name, unfinished=False) for name in named]
     check_different(chosen)
     return side_by_side(chosen)
 

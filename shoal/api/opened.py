@@ -6,7 +6,6 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def load(name: str | Path = "latest", *, unfinished: bool = False) -> Run:
     Raises:
         ShoalError: none, or more than one.
     """
-    return Run(RunFolder.find(str(name), places.runs(), unfinished=unfinished))
+    return Run(RunFolder.find(str(name), unfinished=unfinished))
 
 
 class Run:
@@ -113,15 +112,10 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The report, one HTML page, made where it is missing."""
-        from shoal.review.results.views import REPORT
+        """The report, one HTML page, made from what the run's folder holds now."""
+        from shoal.review.pages.report import write_report
 
-        path = self.path / REPORT
-        if not path.exists():
-            from shoal.review.pages.report import write_report
-
-            write_report(self._folder)
-        return path
+        return write_report(self._folder)
 
     def predict(
         self,
@@ -186,11 +180,6 @@ class Run:
         summary = summary_of(self._folder)
         verdict = self.result.verdict
         words = "" if verdict is None else f"<br><b>{verdict.word}.</b> {html.escape(verdict.reason)}"
-        cells = "".join(
-            f"<td style='text-align:left'><b>{html.escape(n.value)}</b><br>{html.escape(n.name)}</td>"
-            for n in summary.numbers
-        )
-        return (
-            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(summary.task)}<br>{html.escape(summary.outcome)}{words}</p>"
-            f"<table><tr>{cells}</tr></table>"
-        )
+        cells = "".join(f"<td><b>{number.value}</b><br>{number.name}</td>" for number in summary.numbers)
+        lines = "<br>".join(map(html.escape, (self.name, summary.task, summary.outcome)))
+        return f"<p>{lines}{words}</p><table><tr>{cells}</tr></table>"

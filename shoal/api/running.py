@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from rich.console import Console
 
 from shoal.api.opened import Run
-from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.private_home import private_files
 from shoal.engine.settings.run_settings import Settings, SettingsError, expand_names, load_settings, make_settings
@@ -24,7 +23,6 @@ def run(
     *,
     progress: bool = True,
     observers: Sequence[Observer] = (),
-    stored_partition: str | Path | None = None,
     **changes: Any,
 ) -> Run:
     """Run one federation, from data to reviewed result.
@@ -34,7 +32,6 @@ def run(
             docs/running.md).
         progress: show bars: in a notebook below the cell, else on standard error.
         observers: called with every event (`shoal.engine.store.run_events.Event`).
-        stored_partition: the folder of a partition to use instead of making one.
         changes: sections merged over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
 
     Returns:
@@ -51,8 +48,7 @@ def run(
 
     checked = settings_of(settings, changes)
     start_fork_server()
-    partition = None if stored_partition is None else Path(stored_partition)
-    return _to_its_end(new_run(checked, partition), progress, observers)
+    return _to_its_end(new_run(checked), progress, observers)
 
 
 @private_files()
@@ -68,7 +64,7 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     """
     if isinstance(name, Run):
         name = name.path
-    return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
+    return _to_its_end(RunFolder.find(str(name)), progress, observers)
 
 
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:

@@ -32,7 +32,6 @@ def compare(
 ) -> None:
     """Show runs side by side."""
     from shoal.api.listing import side_by_side
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.methods.scores.metrics import shown_in
     from shoal.review.results.number_names import name_of
@@ -41,7 +40,7 @@ def compare(
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
-    runs = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
+    runs = [RunFolder.find(name, unfinished=any_run) for name in names]
     check_different(runs)
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison

@@ -14,6 +14,7 @@ from shoal.cli.console import err, out, say, shoal_command
 from shoal.cli.options import Set, with_options
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.intake.options import AddOptions
+from shoal.engine.settings import places
 
 if TYPE_CHECKING:
     from shoal.lifecycle.dvc_tracking import StoredSet
@@ -49,7 +50,6 @@ def prepare_command(
     """
     from shoal.cli.data_tables import print_manifest
     from shoal.data.sets.prepare import prepare
-    from shoal.engine.settings import places
 
     print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force))
 
@@ -68,7 +68,6 @@ def partition_set(
     """
     from shoal.cli.data_tables import print_partition
     from shoal.data.sets.prepare import prepare
-    from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.preparing import prepare_partition
 
@@ -87,7 +86,6 @@ def show(
     from shoal.cli.data_tables import print_manifest
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
-    from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.preparing import advise
 

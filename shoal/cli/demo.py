@@ -7,14 +7,11 @@ on the pooled pixels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from shoal.cli.console import err, out, say, shoal_command, table_of
 from shoal.engine.settings import places
@@ -24,7 +21,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.progress import progress
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.pages.comparison_page import write_comparison
-from shoal.review.results.result import RunResult, run_result
+from shoal.review.results.result import run_result
 from shoal.sweeps.sweep import open_sweep
 
 COMMON: dict[str, Any] = {
@@ -34,19 +31,20 @@ COMMON: dict[str, Any] = {
     "evaluate": {"every": 20},
     "tracking": {"experiment": "demo"},
 }
-PARTITIONS: dict[str, dict[str, Any]] = {
-    "alike": {"kind": "iid", "clients": 5},
-    "unlike": {"kind": "dirichlet", "beta": 0.5, "clients": 5},
-}
+ALIKE = {"partition": {"kind": "iid", "clients": 5}}
+UNLIKE = {"partition": {"kind": "dirichlet", "beta": 0.5, "clients": 5}}
 CLIENT_WORDS = {"alike": "alike (IID)", "unlike": "unlike (Dirichlet 0.5)"}
+FLOOR = {**ALIKE, "method": {"name": "kmeans"}}
+"""One run for both: local settings and the partition do not change K-means on the pooled pixels."""
 ALONE = {"method": {"name": "single", "tau": 0.2}, "local": {"lr": 1e-3}}
-METHODS: dict[tuple[str, str], dict[str, Any]] = {
-    # The floor has one round and no local steps: neither local settings nor the partition change it.
-    ("alike", "floor"): {"method": {"name": "kmeans"}},
-    ("alike", "alone"): ALONE,
-    ("alike", "together"): {"method": {"name": "fedcc"}, "local": {"lr": 1e-3}},
-    ("unlike", "alone"): ALONE,
+RUNS: dict[tuple[str, str], dict[str, Any]] = {
+    ("alike", "floor"): FLOOR,
+    ("alike", "alone"): {**ALIKE, **ALONE},
+    ("alike", "together"): {**ALIKE, "method": {"name": "fedcc"}, "local": {"lr": 1e-3}},
+    ("unlike", "floor"): FLOOR,
+    ("unlike", "alone"): {**UNLIKE, **ALONE},
     ("unlike", "together"): {
+        **UNLIKE,
         # In the last twenty rounds nothing is trained: the clients find the clusters.
         "method": {
             "name": "fedsimclr_kmeans",
@@ -69,30 +67,7 @@ LABELS = {
     "fedcc": "together: FedCC",
     "fedsimclr_kmeans": "together: FedSimCLR, federated K-means",
 }
-WAYS = ("floor", "alone", "together")
 app = typer.Typer(add_completion=False)
-
-
-@dataclass(frozen=True)
-class DemoRun:
-    """One run of the demonstration.
-
-    Attributes:
-        clients: alike or unlike.
-        way: floor, alone or together.
-        method: its name.
-        result: of the run.
-    """
-
-    clients: str
-    way: str
-    method: str
-    result: RunResult
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Return the final metrics."""
-        return self.result.metrics
 
 
 def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tuple[str, str], Settings]:
@@ -102,32 +77,23 @@ def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tup
         seed: of all runs.
         changes: settings that replace those of each run, such as a smaller budget.
     """
-    return {
-        (clients, way): make_settings(
-            merge(COMMON, {"partition": PARTITIONS[clients], "seed": seed}, own, dict(changes or {}))
-        )
-        for (clients, way), own in METHODS.items()
-    }
+    return {key: make_settings(merge(COMMON, {"seed": seed}, own, dict(changes or {}))) for key, own in RUNS.items()}
 
 
-def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[DemoRun]:
-    """Return the runs, executed one after another on the same workers, with progress on `err`.
+def run_planned(plan: Mapping[tuple[str, str], Settings]) -> dict[tuple[str, str], RunFolder]:
+    """Return the runs, executed one after another on the same workers, with progress on standard error.
 
     A run that is there with the same settings is taken, and completed where it was cut short.
     """
-    runs = []
+    runs = {}
     with open_sweep(next(iter(plan.values()))) as sweep:
-        for (clients, way), settings in plan.items():
-            method = settings.method.name
-            label = f"{CLIENT_WORDS[clients]}: {LABELS[method]}"
+        for key, settings in plan.items():
+            label = f"{CLIENT_WORDS[key[0]]}: {LABELS[settings.method.name]}"
             run = find_like(settings) or new_run(settings)
             with progress(err, label) as observe:
                 sweep.complete(run, label, [observe])
-            runs.append(DemoRun(clients, way, method, run_result(run)))
-    floor = next(each for each in runs if each.way == "floor")
-    # Both partitions pool the same data: they share the floor.
-    runs.append(DemoRun("unlike", "floor", floor.method, floor.result))
-    return sorted(runs, key=lambda each: (list(CLIENT_WORDS).index(each.clients), WAYS.index(each.way)))
+            runs[key] = run
+    return runs
 
 
 @app.command(epilog="Example: shoal demo")
@@ -146,38 +112,34 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
     Returns:
         The page.
     """
-    runs = run_planned(planned(seed, changes), err)
+    runs = run_planned(planned(seed, changes))
     page = places.home() / "results" / "demo" / "demo.html"
-    write_comparison([RunFolder(Path(run)) for run in dict.fromkeys(each.result.run for each in runs)], page)
-    out.print(demo_table(runs))
-    for line in closing(runs, page):
+    write_comparison(list({run.path: run for run in runs.values()}.values()), page)
+    rows = []
+    for (clients, way), run in runs.items():
+        result = run_result(run)
+        scores = [result.metrics[name] for name in ("acc", "nmi", "ari")]
+        sent = "all data" if way == "floor" else f"{sum(result.bytes.values()) / 1e6:.1f}"
+        label = LABELS[run.settings().method.name]
+        rows.append((CLIENT_WORDS[clients], label, *scores, sent, f"{result.seconds:.0f}"))
+    headings = ("the clients' images are", "method", "ACC", "NMI", "ARI", "MB sent", "seconds")
+    out.print(table_of(headings, rows, "digits, 5 clients, no labels"))
+    for line in closing([runs[clients, "together"] for clients in CLIENT_WORDS], page):
         say(line)
     return page
 
 
-def demo_table(runs: list[DemoRun]) -> Table:
-    """Return the runs side by side: scores over all 1,797 images, and what was sent."""
-    rows = []
-    for run in runs:
-        scores = [run.scores[name] for name in ("acc", "nmi", "ari")]
-        sent = "all data" if run.way == "floor" else f"{sum(run.result.bytes.values()) / 1e6:.1f}"
-        rows.append((CLIENT_WORDS[run.clients], LABELS[run.method], *scores, sent, f"{run.result.seconds:.0f}"))
-    headings = ("the clients' images are", "method", "ACC", "NMI", "ARI", "MB sent", "seconds")
-    return table_of(headings, rows, "digits, 5 clients, no labels")
-
-
-def closing(found: list[DemoRun], page: Path) -> list[str]:
-    """Return the files to look at, and commands to try next."""
+def closing(together: Sequence[RunFolder], page: Path) -> list[str]:
+    """Return the files to look at, and commands to try next, after the runs of all clients together."""
     shoal = shoal_command()
-    together = [run for run in found if run.way == "together"]
-    verdicts = [(run.method, run.result.verdict) for run in together]
+    verdicts = [(run.settings().method.name, run_result(run).verdict) for run in together]
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
         *(f"verdict on {method}: {verdict.word}. {verdict.reason}" for method, verdict in verdicts if verdict),
         "",
         f"the runs side by side: {page}",
         "next:",
-        *(f"  {shoal} open {Path(run.result.run).name}  # the report, in a browser" for run in together),
+        *(f"  {shoal} open {run.name}  # the report, in a browser" for run in together),
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",

@@ -34,13 +34,12 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show one cluster client by client, with how certain the model is of its samples, or what the server reads."""
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.explain import explain as explain_cluster
 
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--out {sheet}: expected a name that ends in .png")
-    run = RunFolder.find(name, places.runs(), unfinished=False)
+    run = RunFolder.find(name, unfinished=False)
     if server_sees:
         show_server_view(run, as_json=as_json)
         return

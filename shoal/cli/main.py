@@ -91,21 +91,16 @@ def report(error: Exception) -> bool:
         False where the error is a fault of ours, which needs a traceback.
     """
     if isinstance(error, ShoalError):
-        err.print("[red]error[/]", Text(masked(str(error))), soft_wrap=True)
+        text = masked(str(error))
     elif isinstance(error, ModuleNotFoundError) and (package := (error.name or "").split(".")[0]) in EXTRAS:
-        err.print(
-            f"[red]error[/] this needs {package}: install Shoal with its extra `{EXTRAS[package]}`", soft_wrap=True
-        )
+        text = f"this needs {package}: install Shoal with its extra `{EXTRAS[package]}`"
     elif is_out_of_memory(error):
-        print("error", out_of_memory(error), file=sys.stderr)
+        text = out_of_memory(error)
     elif isinstance(error, OSError) and error.errno in DISK_ERRORS:
-        where = ""
-        if error.filename:
-            where = f"{error.filename}: "
-        advice = "free some space, or set SHOAL_HOME to a folder that you may write to"
-        err.print("[red]error[/]", Text(f"{where}{error.strerror}; {advice}"), soft_wrap=True)
+        text = f"{error}; free some space, or set SHOAL_HOME to a folder that you may write to"
     else:
         return False
+    err.print("[red]error[/]", Text(text), soft_wrap=True)
     return True
 
 

@@ -10,6 +10,7 @@ import typer
 from shoal.cli.console import out, say, table_of
 from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
 from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
@@ -25,11 +26,10 @@ def promote(name: FinishedRun, why: Why = "") -> None:
 
     MLflow and the run keep who did so and why; `shoal model rollback` takes it back.
     """
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.promotion import approve
 
-    moved = approve(RunFolder.find(name, places.runs(), unfinished=False), why)
+    moved = approve(RunFolder.find(name, unfinished=False), why)
     already = " already" if moved.move is None else ""
     say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion{already}")
     if moved.move is not None and moved.before is not None:
@@ -48,7 +48,6 @@ def rollback(
 
     Promotions, approvals and changes on MLflow's page are taken back one by one; MLflow keeps who did so and why.
     """
-    from shoal.engine.settings import places
     from shoal.review.served.promotion import roll_back
 
     moved = roll_back(name, places.runs(), why)
@@ -68,7 +67,6 @@ def log(
 
     MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
@@ -78,7 +76,7 @@ def log(
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = 0
-    for run in [RunFolder.find(name, places.runs(), unfinished=False) for name in wanted]:
+    for run in [RunFolder.find(name, unfinished=False) for name in wanted]:
         try:
             outcome = log_one(run)
         except ShoalError as error:
@@ -132,12 +130,11 @@ def enroll(
 ) -> None:
     """Find the cluster of a new client in a CFL run, and write its model."""
     from shoal.core.records import record_to_json
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = RunFolder.find(name, places.runs(), unfinished=any_run)
+    run = RunFolder.find(name, unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     place = find_place(run, data, out_file)
     if as_json:

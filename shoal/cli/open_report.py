@@ -24,15 +24,9 @@ def open_report(
     ] = True,
 ) -> None:
     """Open the report of a run."""
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.pages.report import write_report
-    from shoal.review.results.views import REPORT
+    from shoal.api.opened import load
 
-    run = RunFolder.find(name, places.runs(), unfinished=any_run)
-    if not (run.path / REPORT).exists():
-        write_report(run)
-    address = (run.path / REPORT).as_uri()
+    address = load(name, unfinished=any_run).report.as_uri()
     say(address)
     if show and not webbrowser.open(address):
         say("no browser could be opened here: copy the address")

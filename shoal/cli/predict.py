@@ -45,12 +45,11 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Assign new images, or rows of a table, to the clusters of a run."""
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served import predict as served
 
     check_names(out_file, sheet, embedding)
-    run = RunFolder.find(name, places.runs(), unfinished=False)
+    run = RunFolder.find(name, unfinished=False)
     predicted = served.predict(run, source, on_odd, embedding)
     if sheet is not None:
         served.check_images(predicted)

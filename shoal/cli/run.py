@@ -15,7 +15,7 @@ from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.engine.store.run_folder import RunFolder
+    from shoal.engine.settings.run_settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -27,7 +27,6 @@ def run(
     resume: Annotated[
         str | None, typer.Option(help="resume this run: its folder, its name, or latest, the one that was started last")
     ] = None,
-    partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -47,13 +46,23 @@ def run(
         print_methods()
         return
     check_options(settings, overrides, resume, dry_run)
-    if dry_run:
-        check_run(settings, overrides, partition)
-        return
-    start_fork_server()
-    folder = open_run(settings, overrides, resume, partition)
-    from shoal.flows.execute import complete
+    if not dry_run:
+        start_fork_server()  # worker processes start while the rest is imported
+    from shoal.engine.settings.run_settings import load_settings
 
+    wanted = load_settings(settings, overrides or ())
+    # Wrong settings are refused first: the other imports take as long again.
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.flows.execute import complete
+    from shoal.lifecycle.starting import new_run
+
+    if dry_run:
+        check_run(wanted)
+        return
+    if resume is None:
+        folder = new_run(wanted)
+    else:
+        folder = RunFolder.find(resume)
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
     result = complete(folder, err)
     if as_json:
@@ -86,25 +95,10 @@ def check_options(settings: Path | None, overrides: Set, resume: str | None, dry
         raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
 
 
-def open_run(settings: Path | None, overrides: Set, resume: str | None, partition: Path | None) -> RunFolder:
-    """Return a new run, or the one to resume."""
-    from shoal.engine.settings.run_settings import load_settings
-
-    wanted = load_settings(settings, overrides or ()) if resume is None else None
-    # Wrong settings are refused first: the other imports take as long again.
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
-    from shoal.lifecycle.starting import new_run
-
-    if wanted is not None:
-        return new_run(wanted, partition)
-    return RunFolder.find(resume or "", places.runs())
-
-
-def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> None:
+def check_run(wanted: Settings) -> None:
     """Say what a run would do: make it, which checks all of its settings, and remove it; or ask its sites."""
     from shoal.engine.settings import places
-    from shoal.engine.settings.run_settings import load_settings, resolve
+    from shoal.engine.settings.run_settings import resolve
     from shoal.engine.sites.sites_pool import answers_to_plan
     from shoal.engine.sites.study import open_study
     from shoal.lifecycle.preflight import check_sums
@@ -112,7 +106,6 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
     from shoal.lifecycle.starting import new_run
     from shoal.review.results.summary import task_sentence
 
-    wanted = load_settings(settings, overrides or ())
     if wanted.workers.runner == "sites":
         if wanted.chooses_method:
             gather(wanted)
@@ -127,6 +120,6 @@ def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> 
         if not all(answers.values()):
             raise typer.Exit(1)
         return
-    folder = new_run(wanted, partition)
+    folder = new_run(wanted)
     say(task_sentence(folder))
     shutil.rmtree(folder.path)

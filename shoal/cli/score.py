@@ -27,12 +27,10 @@ def score(
     ],
 ) -> None:
     """Score a run's clusters by labels that came later, of all its samples or of some."""
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.label_scores import label_scores
+    from shoal.api.opened import load
     from shoal.review.results.number_names import name_of
 
-    scores = label_scores(RunFolder.find(name, places.runs(), unfinished=False), labels)
+    scores = load(name).score(labels)
     chance = {"acc": scores.beside.chance_acc, "ari": scores.beside.chance_ari}
     rows = [(name_of(key), value, chance.get(key)) for key, value in scores.scores.items()]
     out.print(

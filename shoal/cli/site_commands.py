@@ -9,6 +9,7 @@ import typer
 
 from shoal.cli.console import cell, err, out, say, table_of
 from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
 
 if TYPE_CHECKING:
     from shoal.engine.sites.own_rules import OwnRules
@@ -84,7 +85,6 @@ def report(run: RunId) -> None:
     """List the clusters of this site's own samples, and draw a sheet of images of each; nothing of it leaves."""
     from shoal.data.sets.prepare import own_folder
     from shoal.data.sets.prepared import open_prepared
-    from shoal.engine.settings import places
     from shoal.engine.sites.site_table import TABLE, site_table
     from shoal.review.pages.cluster_sheets import draw_sheets
 
@@ -132,7 +132,6 @@ def init(
     study: Annotated[str, typer.Option(help="name of the lead's study")],
 ) -> None:
     """Make the site's key, which stays here, and the request to send to the lead."""
-    from shoal.engine.settings import places
     from shoal.engine.sites.study import request
 
     path = request(places.site(), study, name)
@@ -145,7 +144,6 @@ def join(
     fingerprint: Annotated[str, typer.Option(help="of the lead's study, as it was told by telephone")],
 ) -> None:
     """Take what the lead has signed, if it has this fingerprint."""
-    from shoal.engine.settings import places
     from shoal.engine.sites.study import package
 
     package(places.site(), signed, fingerprint)
@@ -160,7 +158,6 @@ def serve() -> None:
 
     if not sys.flags.safe_path:  # no module of the current folder may take the place of another
         os.execv(sys.executable, [sys.executable, "-P", "-m", "shoal.cli.main", "site", "serve"])
-    from shoal.engine.settings import places
     from shoal.engine.sites.own_rules import OwnRules
     from shoal.engine.sites.site_service import serve_site
     from shoal.lifecycle.taking_in import take_in_at_site
@@ -176,7 +173,6 @@ def serve() -> None:
 
 def own_rules() -> OwnRules:
     """Return the rules of the site of this home."""
-    from shoal.engine.settings import places
     from shoal.engine.sites.own_rules import OwnRules
 
     return OwnRules(places.site())
@@ -188,7 +184,6 @@ def run_here(name: str) -> RunFolder:
     Raises:
         ShoalError: there is none, or more than one.
     """
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
 
     matches = [path for path in places.runs().glob("*") if path.name.startswith(name)]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import out, say, table_of
+from shoal.engine.settings import places
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,7 +25,6 @@ def init(
 ) -> None:
     """Make a study: the authority that signs for its sites, and the key of its server."""
     from shoal.core.errors import ShoalError
-    from shoal.engine.settings import places
     from shoal.engine.sites.study import make_study
 
     host, _, port = address.rpartition(":")
@@ -40,7 +40,6 @@ def invite(site: Annotated[str, typer.Argument(help="name of the site")]) -> Non
     """Say what the person at a site types to join, and the fingerprint to tell on another way, such as by telephone."""
     import yaml
 
-    from shoal.engine.settings import places
     from shoal.engine.sites.study import PROFILE, open_study
 
     study = open_study(places.home())
@@ -55,7 +54,6 @@ def approve(
     request: Annotated[Path, typer.Argument(help="what the site sent: NAME.request.zip", exists=True, dir_okay=False)],
 ) -> None:
     """Sign for a site: from now on it can connect, and runs need it."""
-    from shoal.engine.settings import places
     from shoal.engine.sites.study import approve, open_study
 
     name, signed = approve(open_study(places.home()), request)
@@ -65,7 +63,6 @@ def approve(
 @app.command(epilog="Example: shoal sites serve")
 def serve() -> None:
     """Keep the connections of the sites, for the runs of this machine, until Ctrl-C."""
-    from shoal.engine.settings import places
     from shoal.engine.sites.server import serve
     from shoal.engine.sites.study import open_study
 
@@ -79,7 +76,6 @@ def status() -> None:
     """Show each site: when it was seen, its code, torch and samples, its certificate, and what it said to a dry run."""
     from datetime import datetime
 
-    from shoal.engine.settings import places
     from shoal.engine.sites.gathering import samples_at_sites
     from shoal.engine.sites.server import status_of
     from shoal.engine.sites.study import open_study

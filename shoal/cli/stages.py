@@ -47,6 +47,8 @@ PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")
 FEDERATION = RESULTS / "federation"
 AGAIN = "make it again with `dvc repro --force federate`, or fetch it with `dvc checkout`"
+NOT_KEPT = ("lock", "report.html", "partition", "rounds", "memory", "work")
+"""What `federate` does not copy from a run's folder as it is."""
 BYTES = ("bytes_up", "bytes_down", "bytes_d2d")
 
 
@@ -135,11 +137,9 @@ def partition(params: Params = Path("params.yaml")) -> None:
 def federate(params: Params = Path("params.yaml")) -> None:
     """Run the federation, or resume an unfinished one with the same settings; keep its final state."""
     settings = _settings(params)
-    unfinished = find_like(settings)
-    if unfinished is not None and unfinished.is_finished():
-        unfinished = None
-    run = unfinished or new_run(settings, PARTITION)
-    if unfinished is None:
+    run = find_like(settings)
+    if run is None or run.is_finished():
+        run = new_run(settings, PARTITION)
         # The next `dvc repro` may replace the partition, and the run must stay readable.
         shutil.copytree(PARTITION, run.path / "partition")
         lineage = run.lineage()
@@ -190,11 +190,7 @@ def keep(run: RunFolder, result: RunResult, folder: Path) -> None:
     checkpoint = read_state(run)
     round = checkpoint.server.round
     with new_version(folder) as scratch:
-        for path in run.path.iterdir():
-            if path.is_file() and path.name not in ("lock", "report.html"):
-                shutil.copy(path, scratch)
-        if run.figures.is_dir():
-            shutil.copytree(run.figures, scratch / run.figures.name)
+        shutil.copytree(run.path, scratch, ignore=shutil.ignore_patterns(*NOT_KEPT), dirs_exist_ok=True)
         shutil.copytree(RoundPaths(run.path, round).checkpoint, scratch / "rounds" / f"{round:04d}")
         for name in checkpoint.memory_index.files():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)

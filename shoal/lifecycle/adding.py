@@ -11,7 +11,7 @@ from shoal.data.intake.own_store import NothingNew
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import own_folder
 from shoal.engine.settings import places
-from shoal.lifecycle.dvc_tracking import StoredSet, try_to_track
+from shoal.lifecycle.dvc_tracking import StoredSet, track
 
 PATHS = ("labels", "clients")
 
@@ -34,7 +34,7 @@ def add_own(path: Path, name: str, **options: Any) -> StoredSet:
         prepared = add(path, name, places.store(), AddOptions(**options), intake)
     except NothingNew as nothing:
         # An earlier call may have been killed before DVC took the set.
-        _, warning = try_to_track(own_folder(places.store(), name))
+        _, warning = track(own_folder(places.store(), name))
         raise NothingNew("; ".join(part for part in (str(nothing), warning) if part)) from None
-    pointer, warning = try_to_track(prepared.folder)
+    pointer, warning = track(prepared.folder)
     return StoredSet(prepared, "", pointer, warning, intake)

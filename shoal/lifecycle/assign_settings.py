@@ -24,5 +24,4 @@ class AssignSettings(Section):
     on_odd: Literal["as-set", "skip", "resize"] = Field(
         "as-set", description="images of another size: skip, resize, or as-set: resize if the set was made so"
     )
-    sheet: bool = Field(True, description="draw a contact sheet of each batch of images")
     uri: str | None = Field(None, description="address of MLflow; none: MLFLOW_TRACKING_URI or the embedded store")

@@ -31,7 +31,7 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
-from shoal.lifecycle.taking_in import update_from_dvc
+from shoal.lifecycle.taking_in import watched_folder
 from shoal.review.mlflow_log.overviews import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
@@ -109,10 +109,7 @@ def assign_new(settings: AssignSettings) -> Assignment:
     """
     if settings.watch is None:
         raise AssignError("assignment.watch names no folder: set it to the folder with the new files")
-    watch = places.home() / Path(settings.watch).expanduser()
-    update_from_dvc(watch)
-    if not watch.is_dir():
-        raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
+    watch = watched_folder(settings.watch, "and put new files into it")
     folder = places.home() / Path(settings.into).expanduser() / settings.model
     with claimed_batches(folder):
         # Settings of a run that would register under the model's name, in the same MLflow.
@@ -124,20 +121,15 @@ def assign_new(settings: AssignSettings) -> Assignment:
                 "assignment.model to a registered name"
             )
         images = Predictor(run).takes_images(watch)
-        unreadable: list[str] = []
-        new = new_files(watch, candidates(watch, unreadable, images=images), known_files(folder), unreadable)
+        known = {name: facts.sha256 for batch in batches(folder) for name, facts in read_batch(batch).files.items()}
+        new, unreadable = new_files(watch, known, images=images)
         done = Assignment(f"nothing new in {watch}", 0, "")
         if new:
-            predicted = predict_files(run, watch, sorted(new), settings.on_odd if images else None)
+            predicted = predict_files(run, watch, list(new), settings.on_odd if images else None)
             reasons = {rejected.path: rejected.reason for rejected in predicted.skipped}
-            files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
-            place = write_batch(
-                folder,
-                watch,
-                predicted,
-                Batch(settings.model, version, run.name, files),
-                sheet=settings.sheet and images,
-            )
+            files = {name: FileFacts(sha256, reasons.get(name, "")) for name, sha256 in new.items()}
+            batch = Batch(settings.model, version, run.name, files)
+            place = write_batch(folder, watch, predicted, batch, sheet=images)
             count = len(predicted.table)
             message = f"{counted(count, 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model}"
             message += f" version {version}: {place / TABLE}"
@@ -186,15 +178,18 @@ def damage_error(batch: Path, why: str) -> AssignError:
     )
 
 
-def known_files(folder: Path) -> dict[str, FileFacts]:
-    """Return the newest facts of every file that was assigned or left out before."""
-    return {name: facts for batch in batches(folder) for name, facts in read_batch(batch).files.items()}
+def new_files(watch: Path, known: Mapping[str, str], *, images: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the files that are new, or whose bytes have changed, and a sentence for each that cannot be read.
 
+    What cannot be read is looked at again the next time.
 
-def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]:
-    """Return the files below a folder that a model may take: images, or tables and arrays of vectors.
+    Args:
+        watch: the watched folder.
+        known: SHA-256 of the files that were assigned or left out before, by path below the folder.
+        images: whether the model takes images; else tables and arrays of vectors.
 
-    `unreadable` gets a sentence for each file or folder that cannot be read.
+    Returns:
+        SHA-256 by path, in order; sentences.
     """
     intake = Intake()
     if images:
@@ -202,25 +197,14 @@ def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]
     else:
         below = files_below(watch, intake)
         names = [name for name in below if name.lower().endswith(SUFFIXES) or is_array_file(watch / name)]
-    for reason, left_out in intake.left_out.items():
-        if reason.startswith(CANNOT_BE_LISTED):
-            unreadable.extend(f"{name}: {reason}" for name in left_out)
-    return sorted(names)
-
-
-def new_files(
-    watch: Path, names: Sequence[str], known: Mapping[str, FileFacts], unreadable: list[str]
-) -> dict[str, FileFacts]:
-    """Return the files that are new, or whose bytes have changed, by path below the watched folder.
-
-    Args:
-        watch: the watched folder.
-        names: files below it.
-        known: facts of files that were assigned or left out before.
-        unreadable: gets a sentence for each file that cannot be read; the next time looks again.
-    """
+    unreadable = [
+        f"{name}: {reason}"
+        for reason, left_out in intake.left_out.items()
+        if reason.startswith(CANNOT_BE_LISTED)
+        for name in left_out
+    ]
     new = {}
-    for name in names:
+    for name in sorted(names):
         try:
             sha256 = file_sha256(watch / name)
         except FileNotFoundError:
@@ -228,9 +212,9 @@ def new_files(
         except OSError as error:
             unreadable.append(f"{name}: it cannot be read ({error.strerror or error})")
             continue
-        if name not in known or known[name].sha256 != sha256:
-            new[name] = FileFacts(sha256)
-    return new
+        if known.get(name) != sha256:
+            new[name] = sha256
+    return new, unreadable
 
 
 def write_batch(folder: Path, watch: Path, found: PredictedClusters, batch: Batch, *, sheet: bool) -> Path:
@@ -269,7 +253,7 @@ def log_batch(model: str, place: Path) -> bool:
         table = pd.read_csv(place / TABLE)[FIRST]
     except (OSError, ValueError, KeyError) as error:
         raise damage_error(place, f"{place / TABLE} cannot be read ({short_text(error)})") from error
-    run = RunFolder.find(batch.run, places.runs())
+    run = RunFolder.find(batch.run)
     left_out = [f"{name}: {facts.left_out}" for name, facts in batch.files.items() if facts.left_out]
     if not log_assignment(run, model, batch.version, place.name, place, table, left_out):
         return False

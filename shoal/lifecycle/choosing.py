@@ -1,4 +1,4 @@
-"""The number of clusters of a run that asks for `model.clusters: auto`: chosen before the run, kept with the data.
+"""The number of clusters of a run that asks for `model.clusters: auto`: chosen before the run, kept in its lineage.
 
 Clusters are sought in the space in which the method clusters, if it clusters features; else in that of `fedkmeans`.
 `shoal.methods.clustering.cluster_number` finds the number: what clients would send for it is added up client by client,
@@ -7,17 +7,16 @@ and the server's part sees nothing else.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.errors import DataError
-from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.core.errors import DataError, ShoalError
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepare import is_built_in, resolve, store_folder
@@ -28,8 +27,9 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.choice import MIN_STABILITY, Choice
-from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.method_choice import MethodChoice
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.lifecycle.progress import step_bar
 from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
@@ -108,7 +108,7 @@ def choose_clusters(settings: Settings, prepared: PreparedSet, table: Partition,
     sought = settings_of_space(settings, prepared)
     chosen, samples, less = find(settings, sought, prepared, table)
     encoded = prepared.manifest.kind == "image" and sought.model.encoder != PIXELS
-    choice = Choice(
+    return Choice(
         clusters=chosen.clusters,
         rule=chosen.rule + less,
         min_clusters=choose.min_clusters,
@@ -122,8 +122,6 @@ def choose_clusters(settings: Settings, prepared: PreparedSet, table: Partition,
         partition_digest=table.digest,
         settings_sha256=settings.digest(),
     )
-    write_choice(settings, choice)
-    return choice
 
 
 def check_groups(samples: ClientSamples, clusters: int, widths: tuple[int, ...], seed: int) -> None:
@@ -247,38 +245,22 @@ def draw_samples(
     return ClientSamples(torch.cat(parts), torch.cat(owners), len(clients))
 
 
-FOLDER = "choices"
-"""The folder of choices in the store."""
-PREFIXES = {Choice: "", MethodChoice: "method-"}
-"""The prefix of the files of each kind of choice."""
 Kind = TypeVar("Kind", Choice, MethodChoice)
 
 
-def choice_file(kind: type[Kind], settings: Settings) -> Path:
-    """Return the file that holds the choice for these settings, once it is made."""
-    return places.store() / FOLDER / f"{PREFIXES[kind]}{settings.digest()[:16]}.json"
-
-
 def known_choice(kind: type[Kind], settings: Settings) -> Kind | None:
-    """Return the choice that was made for these settings before; None where there is none for this data set."""
+    """Return the choice that a run made for these settings on the data set as it is now; None where none has."""
     name = settings.data.name
     try:
-        chosen = record_from_json(kind, read_sealed(choice_file(kind, settings)))
         if is_built_in(name):
             name = resolve(name, settings.data.options)[2]
-        digest = read_manifest(store_folder(places.store(), name)).digest
-    except (StoreError, BadRecord, DataError):
-        return None  # it is chosen, perhaps again
-    same = (chosen.data_digest, chosen.settings_sha256) == (digest, settings.digest())
-    return chosen if same else None
-
-
-def write_choice(settings: Settings, choice: Kind) -> None:
-    """Keep the choice for these settings.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    path = choice_file(type(choice), settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(path, record_to_json(choice))
+        wanted = (read_manifest(store_folder(places.store(), name)).digest, settings.digest())
+    except DataError:
+        return None
+    for path in reversed(in_order(places.runs(), f"*_{settings.data.name}_*")):
+        with contextlib.suppress(ShoalError):  # another run may be damaged
+            lineage = RunFolder(path.parent).lineage()
+            for choice in (lineage.method_chosen, lineage.clusters_chosen):
+                if isinstance(choice, kind) and (choice.data_digest, choice.settings_sha256) == wanted:
+                    return choice
+    return None

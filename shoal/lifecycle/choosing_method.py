@@ -24,8 +24,9 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients, write_choice
+from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
+from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.column_facts import are_counts, column_spread
 from shoal.methods.features.representation import Representation, even_light, represented
@@ -35,6 +36,8 @@ from shoal.methods.scores.own_neighbours import dependence_on_clients, space_agr
 from shoal.models.encoders import ENCODERS
 from shoal.models.frozen import frozen_encoder, is_installed
 
+Draw = Callable[..., ClientSamples]
+"""`draw_samples` of a run's set and partition: takes what to make of samples, and how many."""
 MAX_IMAGES = 1_000
 """Images that are encoded and clustered to compare spaces."""
 MAX_ROWS = 20_000
@@ -79,7 +82,7 @@ def choose_method(settings: Settings, prepared: PreparedSet, table: Partition) -
             f"{', '.join(f'local.{key}' for key in local)} without effect: method auto chose {method.name}, which "
             "trains nothing; set method.name to a method that trains"
         )
-    choice = MethodChoice(
+    return MethodChoice(
         method=method.name,
         reason=reason,
         settings=chosen,
@@ -89,8 +92,6 @@ def choose_method(settings: Settings, prepared: PreparedSet, table: Partition) -
         partition_digest=table.digest,
         settings_sha256=settings.digest(),
     )
-    write_choice(settings, choice)
-    return choice
 
 
 def decided(facts: Facts) -> tuple[str, dict[str, Any]]:
@@ -106,13 +107,15 @@ def facts_of(settings: Settings, prepared: PreparedSet, table: Partition) -> Fac
     """Return what the rules want to know of a data set; on images two spaces are compared, which encodes some."""
     spec = prepared.spec
     encoder = settings.model.encoder
-    clusters = settings.model.clusters if isinstance(settings.model.clusters, int) else 0
+    clusters = spec.classes or 0
+    if isinstance(settings.model.clusters, int):
+        clusters = settings.model.clusters or clusters
     known = partial(
         Facts,
         kind=spec.kind,
         samples=int(np.median(table.counts())),
         total=int(table.counts().sum()),
-        clusters=clusters or spec.classes or 0,
+        clusters=clusters,
         encoder=encoder,
         trainable=encoder in ENCODERS or settings.model.start == "pretrained",
         installed=is_installed(ENCODER),
@@ -121,40 +124,51 @@ def facts_of(settings: Settings, prepared: PreparedSet, table: Partition) -> Fac
         return known()
     if SITES in prepared.manifest.extra:
         return facts_of_sites(known, prepared.manifest, compares_images=encoder is None and is_installed(ENCODER))
-    data = DeviceData(prepared)
+    if EMBEDDED in prepared.manifest.extra:
+        return known(embedded=True)  # whatever their spread, an encoder's features are not standardised
+    draw = partial(draw_samples, DeviceData(prepared), table, settings.seed)
     with one_thread():
-        if EMBEDDED in prepared.manifest.extra:
-            return known(embedded=True)  # whatever their spread, an encoder's features are not standardised
         if spec.kind != "image":
-            rows = draw_samples(data, table, settings.seed, lambda x: x.flatten(1), limit=MAX_ROWS)
+            rows = draw(lambda x: x.flatten(1), limit=MAX_ROWS)
             parts = [rows.samples_of(client) for client in range(rows.clients)]
             known = partial(known, spread=column_spread(parts, spec.column_widths))
             if spec.kind == "vector":
                 return known(counts=not spec.column_widths and are_counts(rows.x))
-            groups, spectrum = gains_of_windows(data, table, settings.seed, clusters or spec.classes or WINDOW_CLUSTERS)
+            groups, spectrum = gains_of_windows(draw, clusters or WINDOW_CLUSTERS, settings.seed)
             return known(groups=groups, spectrum=spectrum)
         if encoder is not None or not is_installed(ENCODER):
             return known()
-        clusters = max(MIN_CLUSTERS, clusters or spec.classes or 0)
-        clients = some_clients(table, settings.seed)
-        pixels = draw_samples(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)
-        network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
-        features = draw_samples(data, table, settings.seed, partial(encode, network), clients, MAX_IMAGES)
-        by_client = dependence_on_clients(features, clusters, settings.seed)
-        known = partial(
-            known,
-            pixels=space_agreement(pixels, clusters, settings.seed),
-            features=space_agreement(features, clusters, settings.seed),
-            by_client=by_client,
-        )
-        if by_client < CLIENT_BOUND:
-            return known()
-        evened = draw_samples(data, table, settings.seed, lambda x: encode(network, even_light(x)), clients, MAX_IMAGES)
-        rng = Streams(settings.seed).numpy("groups in even light")
-        return known(
-            light_by_client=dependence_on_clients(evened, clusters, settings.seed),
-            light_groups=gain_over_no_groups(evened.x.numpy(), clusters, rng).gain,
-        )
+        return facts_of_images(known, settings, partial(draw, clients=some_clients(table, settings.seed)), clusters)
+
+
+def facts_of_images(known: Callable[..., Facts], settings: Settings, draw: Draw, clusters: int) -> Facts:
+    """Return the facts about images, whose pixels and features are compared.
+
+    Args:
+        known: takes further facts.
+        settings: of the run.
+        draw: draws some of them.
+        clusters: how many there are; 0 where it is not known.
+    """
+    seed = settings.seed
+    clusters = max(MIN_CLUSTERS, clusters)
+    network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
+    pixels = draw(small_pixels, limit=MAX_IMAGES)
+    features = draw(partial(encode, network), limit=MAX_IMAGES)
+    by_client = dependence_on_clients(features, clusters, seed)
+    known = partial(
+        known,
+        pixels=space_agreement(pixels, clusters, seed),
+        features=space_agreement(features, clusters, seed),
+        by_client=by_client,
+    )
+    if by_client < CLIENT_BOUND:
+        return known()
+    evened = draw(lambda x: encode(network, even_light(x)), limit=MAX_IMAGES)
+    return known(
+        light_by_client=dependence_on_clients(evened, clusters, seed),
+        light_groups=gain_over_no_groups(evened.x.numpy(), clusters, Streams(seed).numpy("groups in even light")).gain,
+    )
 
 
 def facts_of_sites(known: Callable[..., Facts], manifest: Manifest, *, compares_images: bool) -> Facts:
@@ -194,18 +208,17 @@ def encode(network: nn.Module, x: Tensor) -> Tensor:
     return vectors
 
 
-def gains_of_windows(data: DeviceData, table: Partition, seed: int, clusters: int) -> tuple[float, float | None]:
+def gains_of_windows(draw: Draw, clusters: int, seed: int) -> tuple[float, float | None]:
     """Return the gain of K-means over samples without groups among windows, and where it shows none among spectra.
 
     Args:
-        data, table, seed: see `draw_samples`.
+        draw: draws some of them.
         clusters: how many are sought.
+        seed: of the samples without groups.
     """
 
     def gain(representation: Representation) -> float:
-        made = draw_samples(
-            data, table, seed, lambda x: represented(x, representation).flatten(1), limit=MAX_WINDOWS
-        ).x.numpy()
+        made = draw(lambda x: represented(x, representation).flatten(1), limit=MAX_WINDOWS).x.numpy()
         if representation == "as-is":
             made = made / np.maximum(made.std(0), 1e-12)
         groups = gain_over_no_groups(made, clusters, Streams(seed).numpy("gains of windows"))

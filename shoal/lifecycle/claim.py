@@ -8,12 +8,9 @@ from collections.abc import Iterator
 
 from shoal.core.durable import lock_if_free
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import resolve_machine
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.lineage import current_environment, encoder_of_run
 from shoal.engine.store.run_folder import LOCK_SECONDS, RunError, RunFolder
 from shoal.engine.store.warm_start import WarmStart
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices
 from shoal.lifecycle.starting import new_run, runs_like
 
 CLAIM = "claim"
@@ -43,13 +40,11 @@ def claimed_run(
     places.runs().mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as claim:
         with lock_if_free(places.runs() / ".choosing", math.inf):
-            run = _unfinished(settings, origin, data, claim) if resume else None
+            run = _unfinished(settings, origin, data) if resume else None
             if run is None:
                 run = new_run(settings, origin=origin)
-                claim.enter_context(lock_if_free(run.path / CLAIM))
-        run.event(BEGAN)
+            claim.enter_context(claimed(run))
         yield run
-        run.event(ENDED)
 
 
 @contextlib.contextmanager
@@ -84,25 +79,22 @@ def claimed_nights(data: str) -> Iterator[None]:
         yield
 
 
-def _unfinished(
-    settings: Settings, origin: WarmStart | None, data: str | None, claim: contextlib.ExitStack
-) -> RunFolder | None:
-    """Return the newest unclaimed run of these settings, if it is unfinished; `claim` gets its lock."""
+def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> RunFolder | None:
+    """Return the newest run of these settings that nobody works on, if it is unfinished."""
     for run in runs_like(settings, None if origin is None else origin.sha256):
         if data is not None and run.lineage().data.digest != data:
             continue
-        with contextlib.ExitStack() as tried:
-            if not tried.enter_context(lock_if_free(run.path / CLAIM)):
-                continue
-            try:
-                with run.locked(patience=0):  # `shoal run` locks a run without a claim
-                    pass
-            except RunError:
-                continue
-            if is_done(run):
-                return None  # a schedule wants a new run
-            claim.push(tried.pop_all())
-            return run
+        try:
+            # `shoal run` locks a run without a claim.
+            with lock_if_free(run.path / CLAIM) as is_free, run.locked(patience=0):
+                pass
+        except RunError:
+            continue
+        if not is_free:
+            continue
+        if is_done(run):
+            break  # a schedule wants a new run
+        return run
     return None
 
 
@@ -110,33 +102,3 @@ def is_done(run: RunFolder) -> bool:
     """Return whether nothing is left to do: the rounds, and of a claimed run what the pipeline does after them."""
     last = [event.kind for event in run.events() if event.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]
-
-
-USED_AGAIN = "used_again"
-"""Event of a finished run: a schedule asked for an equal one."""
-
-
-def equal_run(settings: Settings) -> RunFolder | None:
-    """Return the newest finished run with equal settings, data, partition, encoder, device and code; None without one.
-
-    Args:
-        settings: of the run that is wanted.
-
-    Raises:
-        ShoalError: the data or the partition refuse the settings.
-    """
-    settings = with_known_choices(settings)
-    if settings.chooses_method or settings.chooses_clusters:
-        return None  # nothing was chosen for this data set before, so no run is equal
-    prepared = prepare_data(settings)
-    _, partition = prepare_partition(settings, prepared)
-    encoder = encoder_of_run(settings, prepared)
-    now = current_environment()
-    for run in runs_like(settings):
-        lineage = run.lineage()
-        same_data = (lineage.data.digest, lineage.partition.digest) == (prepared.manifest.digest, partition.digest)
-        same_machine = lineage.resolved == resolve_machine(settings) and lineage.encoder == encoder
-        same_code = (lineage.shoal.sha256, lineage.versions) == (now.shoal.sha256, now.versions)
-        if is_done(run) and same_data and same_machine and same_code:
-            return run
-    return None

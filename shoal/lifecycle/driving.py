@@ -35,7 +35,7 @@ Each stage finds what is there and does what is missing, so that a run can be re
 def drive(
     run: RunFolder,
     *,
-    runner_of: Callable[[int], Runner] | None = None,
+    runner_of: Callable[[int], Runner] = ThreadRunner,
     observers: Sequence[Observer] = (),
     slots: Pool | None = None,
     stages: Sequence[str] = STAGES,
@@ -44,7 +44,7 @@ def drive(
 
     Args:
         run: the run's folder.
-        runner_of: makes the runner of the work of each step, given how many requests the workers take at once;
+        runner_of: makes the runner of the work of each step, given how many requests may wait at once, and one more;
             plain threads by default.
         observers: called with every event.
         slots: workers to use (and leave open); by default the run's own.
@@ -63,25 +63,24 @@ def drive(
     # The lock first: a process that is refused must not change what others see of the run, nor start workers.
     with run.locked(), workers_of(run, settings, slots, stages) as pool:
         requests = pool.max_requests if pool is not None else 1
-        runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
-        try:
+        with (
+            contextlib.closing(runner_of(requests + 1)) as runner,
             # Observers hear the events of every thread, until MLflow has the whole run.
-            with observing(run.path, observers), open_tracker(run, settings, live=ROUNDS in stages) as tracker:
-                if ROUNDS in stages and pool is not None:
-                    log = [tracker.observe] if tracker is not None else []
-                    # Each round: train the clients on the workers, aggregate, evaluate, log.
-                    Engine(run, pool.call, runner, pool.count, log).run_to_end()
-                if CLUSTERS in stages:
-                    find_clusters(run, runner, pool)
-                if VIEWS in stages:
-                    if tracker:
-                        tracker.close()  # a sync under way may still be making the MLflow run that the report names
-                    show(run, runner)
-                    if tracker:
-                        record(run, runner, tracker)
-        finally:
-            if isinstance(runner, ThreadRunner):
-                runner.close()
+            observing(run.path, observers),
+            open_tracker(run, settings, live=ROUNDS in stages) as tracker,
+        ):
+            if ROUNDS in stages and pool is not None:
+                log = [tracker.observe] if tracker is not None else []
+                # Each round: train the clients on the workers, aggregate, evaluate, log.
+                Engine(run, pool.call, runner, pool.count, log).run_to_end()
+            if CLUSTERS in stages:
+                find_clusters(run, runner, pool)
+            if VIEWS in stages:
+                if tracker:
+                    tracker.close()  # a sync under way may still be making the MLflow run that the report names
+                show(run, runner)
+                if tracker:
+                    record(run, runner, tracker)
     return run_result(run)
 
 

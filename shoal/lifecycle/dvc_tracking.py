@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.core.errors import ShoalError
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import PreparedSet
 from shoal.engine.settings.private_home import make_cache, user_umask
@@ -16,10 +15,6 @@ from shoal.engine.store.user_name import name_user
 
 STAGE_VARIABLE = "DVC_STAGE"
 """Set by DVC in the commands of its stages, which hold DVC's lock."""
-
-
-class DvcError(ShoalError):
-    """DVC did not take a data set."""
 
 
 @dataclass(frozen=True)
@@ -47,37 +42,25 @@ def dvc_root(folder: Path) -> Path | None:
     return next((place for place in (folder, *folder.parents) if (place / ".dvc" / "config").is_file()), None)
 
 
-def track(path: Path) -> Path | None:
-    """Put a folder under DVC's care.
+def track(path: Path) -> tuple[Path | None, str]:
+    """Put a folder under DVC's care; where DVC refuses, the folder is as it was.
 
     Args:
         path: the folder of a data set.
 
     Returns:
         DVC's pointer to it, a small file for git; None where there is no DVC repository, or within one of its stages.
-
-    Raises:
-        DvcError: DVC refused. The folder is as it was.
+        Why DVC refused; empty where it did not.
     """
     root = dvc_root(path.parent)
     if root is None or os.environ.get(STAGE_VARIABLE):
-        return None
+        return None, ""
     # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
     done = dvc(root, "add", "--no-relink", str(path.resolve()))
     if done.returncode:
-        raise DvcError(
-            f"the data set is in {path}, but DVC in {root} did not take it ({refusal(done)}): run `dvc add {path}` "
-            "once that works"
-        )
-    return path.with_name(f"{path.name}.dvc")
-
-
-def try_to_track(path: Path) -> tuple[Path | None, str]:
-    """Put a folder under DVC's care as `track` does; return the pointer, and why DVC refused if it did."""
-    try:
-        return track(path), ""
-    except DvcError as error:
-        return None, str(error)
+        refused = f"the data set is in {path}, but DVC in {root} did not take it ({refusal(done)})"
+        return None, f"{refused}: run `dvc add {path}` once that works"
+    return path.with_name(f"{path.name}.dvc"), ""
 
 
 def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_tracking import StoredSet, try_to_track
+from shoal.lifecycle.dvc_tracking import StoredSet, track
 from shoal.lifecycle.progress import step_bar
 from shoal.models.encoder_sources import slug
 from shoal.models.frozen import BATCH, encode_images, encoder_version, frozen_encoder, layer_widths_of
@@ -48,18 +48,19 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
     """
     store = places.store()
     images = open_prepared(prepare(name, store, mirror=places.mirror()).folder, verify=True)
-    if images.manifest.kind != "image":
-        raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
+    about = images.manifest
+    if about.kind != "image":
+        raise DataError(f"{name!r} holds {about.kind}s, and an encoder takes images: name a set of images")
     origin = EmbeddedFrom(
-        images=images.manifest.name,
-        digest=images.manifest.digest,
-        shape=images.manifest.shape,
+        images=about.name,
+        digest=about.digest,
+        shape=about.shape,
         on_odd=on_odd_of(images),
         encoder=encoder_version(encoder),
         device="cuda" if torch.cuda.is_available() else "cpu",
         layer_widths=layer_widths_of(encoder),
     )
-    target = target or f"{images.manifest.name}-{slug(encoder)}"
+    target = target or f"{about.name}-{slug(encoder)}"
     with writing(own_folder(store, target)):
         before = embedded_set(target)
         if before is None or (before.images, before.encoder) != (origin.images, origin.encoder):
@@ -67,29 +68,20 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
             before = None
         elif before.digest == origin.digest and not force:
             prepared = open_prepared(store_folder(store, target))
-            return StoredSet(prepared, f"{target!r} is up to date: nothing to embed", *try_to_track(prepared.folder))
-        versions = [] if before is None else earlier_versions(store_folder(store, target), images, before)
-        with step_bar(f"images of {images.manifest.name}") as watch:
+            return StoredSet(prepared, f"{target!r} is up to date: nothing to embed", *track(prepared.folder))
+        versions: list[dict[str, Any]] = []
+        if before is not None and before.digest in [each["digest"] for each in about.extra.get(VERSIONS, [])]:
+            # The images were only appended to since.
+            old = read_manifest(store_folder(store, target))
+            new = {"digest": old.digest, "train": old.train, "test": old.test}
+            versions = [*old.extra.get(VERSIONS, []), new]
+        with step_bar(f"images of {about.name}") as watch:
             vectors = embed_parts(images, origin, watch)
         prepared = _write(images, own_folder(store, target), origin, vectors, versions)
-    message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
+    message = f"{about.train + about.test:,} images of {name!r} are vectors in {target!r}"
     if before is not None and before.digest != origin.digest:
         message += f"; {origin.images!r} had changed since it was embedded"
-    return StoredSet(prepared, message, *try_to_track(prepared.folder))
-
-
-def earlier_versions(folder: Path, images: PreparedSet, before: EmbeddedFrom) -> list[dict[str, Any]]:
-    """Return the versions of a set of vectors up to the present one, if its images were only appended to since.
-
-    Args:
-        folder: of the set of vectors.
-        images: the set of images as it is now.
-        before: what the present vectors come from.
-    """
-    if before.digest not in [version["digest"] for version in images.manifest.extra.get(VERSIONS, [])]:
-        return []
-    about = read_manifest(folder)
-    return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
+    return StoredSet(prepared, message, *track(prepared.folder))
 
 
 def embed_parts(images: PreparedSet, origin: EmbeddedFrom, watch: Watch) -> dict[str, np.ndarray]:

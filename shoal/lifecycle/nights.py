@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from shoal.data.sets.prepared import open_prepared
 from shoal.engine.messages.wire import Call, Failure
 from shoal.engine.rounds.site_evaluation import SiteEvaluation
 from shoal.engine.settings import places
@@ -23,8 +21,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import take_over_model
 from shoal.lifecycle.claim import is_done
-from shoal.lifecycle.preparing import prepare_partition, with_encoder, with_scheme
-from shoal.lifecycle.starting import record_method, runs_with, with_open_method
+from shoal.lifecycle.preparing import advise
+from shoal.lifecycle.starting import record_method, runs_with
 from shoal.lifecycle.taking_in import NightError
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.model_registry import registered_name
@@ -75,19 +73,12 @@ def earlier_method(settings: Settings) -> Settings:
     return settings
 
 
-def choose_night_method(settings: Settings, data: Path) -> tuple[Settings, MethodChoice | None]:
-    """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was.
-
-    Args:
-        settings: of the training.
-        data: folder of the data set.
-    """
+def choose_night_method(settings: Settings) -> tuple[Settings, MethodChoice | None]:
+    """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was."""
     if not settings.chooses_method:
         return settings, None
-    settings = with_encoder(with_scheme(settings))
-    prepared = open_prepared(data)
-    _, table = prepare_partition(settings, prepared)
-    return with_open_method(settings, prepared, table)
+    choice = advise(settings)
+    return resolve(settings, method=choice.settings), choice
 
 
 def keep_choice(run: RunFolder, choice: MethodChoice | None) -> None:
@@ -153,9 +144,8 @@ def compare_at_sites(
     path = challenger.path / "champion.safetensors"
     save_server(path, take_over_model(fresh, read_state(champion).judged.tensors, facts.method, champion.name))
     round = challenger.status().round
-    sites = SiteEvaluation(facts, call)
-    states = sites.states(RoundPaths(challenger.path, round).server, round, load_index(challenger, round))
-    answers = sites.ask_all([Compare(*state, path, site=site) for site, state in states])
+    server = RoundPaths(challenger.path, round).server
+    answers = SiteEvaluation(facts, call).ask(Compare, server, round, load_index(challenger, round), path)
     path.unlink()
     if isinstance(answers, Failure):
         raise JudgingError(f"run {challenger.name} cannot be compared with the champion: {answers.error}")

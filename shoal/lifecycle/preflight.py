@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 
 from shoal.data.sets.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.messages.fixed_point import FEWEST_SUMMED
+from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import Context, MethodError
@@ -18,19 +18,18 @@ ENOUGH_ROUNDS = 20
 """With so many rounds every method has clusters: no encoder is loaded to count them."""
 
 
-def check_method(settings: Settings, store: Path) -> None:
+def check_method(settings: Settings) -> None:
     """Refuse settings that the method will not take, as far as the data set is known before it is prepared.
 
     Args:
         settings: of the run.
-        store: the store of data.
 
     Raises:
         DataError: no such data set, or an option that it does not have.
         MethodError: the method does not work on such data, or its settings do not go together.
         SettingsError: other settings do not go together with the method's.
     """
-    spec = known_spec(settings.data.name, settings.data.options, store)
+    spec = known_spec(settings)
     if settings.chooses_method:
         check_open_method(settings, spec)
         return
@@ -224,14 +223,17 @@ def check_validation(settings: Settings) -> None:
         )
 
 
-def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
-    """Return what is known of a data set before it is prepared: all of it where it was prepared before.
+def known_spec(settings: Settings) -> DataSpec:
+    """Return what is known of a run's data set before it is prepared: all of it where it was prepared before.
 
     For a built-in set that was not prepared, only its kind is known, and that it has labels.
 
     Raises:
         DataError: no such data set, or an option that it does not have.
     """
+    name = settings.data.name
+    options = settings.data.options
+    store = places.store()
     if not is_built_in(name):
         return prepare(name, store, options=options).spec  # it is prepared, or unknown
     data_set, _, full_name = resolve(name, options)

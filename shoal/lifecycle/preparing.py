@@ -9,11 +9,8 @@ from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepare import (
     has_clients,
-    is_built_in,
-    kind_of,
     own_folder,
     prepare,
-    store_folder,
 )
 from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.engine.settings import places
@@ -25,8 +22,8 @@ from shoal.engine.sites.transport import Transport
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import choose_method, known_method
-from shoal.lifecycle.dvc_tracking import try_to_track
-from shoal.lifecycle.preflight import check_method, check_validation
+from shoal.lifecycle.dvc_tracking import track
+from shoal.lifecycle.preflight import check_method, check_validation, known_spec
 from shoal.methods.registry import METHODS
 
 GATHER_MINUTES = 5
@@ -39,7 +36,7 @@ def prepare_data(settings: Settings) -> PreparedSet:
     Raises:
         ShoalError: there is no such set, or the method refuses it or its settings.
     """
-    check_method(settings, places.store())
+    check_method(settings)
     data = settings.data
     return prepare(data.name, places.store(), mirror=places.mirror(), options=data.options)
 
@@ -56,7 +53,7 @@ def gather(settings: Settings) -> None:
     folder = own_folder(places.store(), name)
     known = read_manifest(folder).digest if (folder / "manifest.json").exists() else None
     if gather_set(name, transport(), places.store()).digest != known:
-        _, refused = try_to_track(folder)
+        _, refused = track(folder)
         if refused:
             warnings.warn(refused, RuntimeWarning, stacklevel=2)
 
@@ -98,27 +95,15 @@ def with_encoder(settings: Settings) -> Settings:
     """Return the settings with the encoder that vectors and windows have in place of the method's default.
 
     Raises:
-        MethodError: the settings name an encoder that does not take such data.
+        MethodError: the settings name an encoder that does not take such data. DataError: there is no such set.
     """
-    kind = kind_of_data(settings)
-    if kind is None or settings.chooses_method or settings.model.start == "pretrained":
+    if settings.chooses_method or settings.model.start == "pretrained":
         return settings
-    encoder = METHODS[settings.method.name].encoder_for(settings.model.encoder, kind)
+    encoder = METHODS[settings.method.name].encoder_for(settings.model.encoder, known_spec(settings).kind)
     if encoder == settings.model.encoder:
         return settings
     values = settings.to_json()
     return make_settings({**values, "model": {**values["model"], "encoder": encoder}})
-
-
-def kind_of_data(settings: Settings) -> str | None:
-    """Return the kind of the settings' data set; None for a set of the user's own that is not in the store."""
-    name = settings.data.name
-    if is_built_in(name):
-        return kind_of(name)
-    folder = store_folder(places.store(), name)
-    if not (folder / "manifest.json").exists():
-        return None
-    return read_manifest(folder).kind
 
 
 def prepare_partition(settings: Settings, prepared: PreparedSet) -> tuple[Path, Partition]:

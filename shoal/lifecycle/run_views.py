@@ -38,13 +38,9 @@ def make_figures(run: RunFolder) -> None:
 
 def make_report(run: RunFolder) -> None:
     """Write the report of a finished run."""
+    from shoal.review.pages.report import write_report  # here: matplotlib takes a second to import
 
-    def write(run: RunFolder) -> None:
-        from shoal.review.pages.report import write_report  # here: matplotlib takes a second to import
-
-        write_report(run)
-
-    succeeds(run, "the report", write)
+    succeeds(run, "the report", write_report)
 
 
 def succeeds(run: RunFolder, what: str, make: Callable[[RunFolder], object]) -> bool:

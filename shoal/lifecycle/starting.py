@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.errors import PartitionError, ShoalError
-from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import SITES
@@ -93,9 +92,7 @@ def new_run(
         record_method(run, method)
         if clusters is not None:
             record_choice(run, clusters)
-        record_left_out(run, table)
-        record_small_clients(run, settings, table)
-        record_scale(run, settings, prepared)
+        record_data(run, settings, prepared, table)
         if origin is not None:
             origin.keep(run)
         with one_thread():
@@ -142,7 +139,7 @@ def with_open_method(
         return settings, None
     method = choose_method(settings, prepared, table)
     settings = resolve(settings, method=method.settings)
-    check_method(settings, places.store())
+    check_method(settings)
     check_validation(settings)
     return settings, method
 
@@ -151,7 +148,7 @@ def record_method(run: RunFolder, choice: MethodChoice | None) -> None:
     """Write to the run's events which method was chosen and why, and which named settings it does not use."""
     if choice is None:
         return
-    run.event("method_chosen", message=choice.reason, method=choice.method, facts=record_to_json(choice.facts))
+    run.event("method_chosen", message=choice.reason)
     if choice.unused:
         run.event("settings_unused", level=WARNING, message=choice.unused)
 
@@ -159,23 +156,18 @@ def record_method(run: RunFolder, choice: MethodChoice | None) -> None:
 def record_choice(run: RunFolder, choice: Choice) -> None:
     """Write to the run's events how its number of clusters was chosen."""
     tried = f"of {choice.min_clusters} to {choice.max_clusters}"
-    curve = [record_to_json(each) for each in choice.curve]
     message = f"{choice.clusters} clusters, {tried}: {choice.rule}"
     if choice.doubt:
         message += f"; do not trust this number: {choice.doubt}"
-    run.event("clusters_chosen", message=message, clusters=choice.clusters, curve=curve)
+    run.event("clusters_chosen", message=message)
 
 
-def record_left_out(run: RunFolder, table: Partition) -> None:
-    """Write to the run's events which clients do not take part because they have too few samples."""
+def record_data(run: RunFolder, settings: Settings, prepared: PreparedSet, table: Partition) -> None:
+    """Write to the run's events which clients and samples count for nothing, and whether columns are standardised."""
     left_out = table.settings.get("left_out", {})
     if clients := left_out.get("clients"):
         message = f"clients that do not take part: {left_out['reason']}"
         run.event("clients_too_small", level=WARNING, message=message, clients=clients)
-
-
-def record_small_clients(run: RunFolder, settings: Settings, table: Partition) -> None:
-    """Write to the run's events where the clients hold so few samples that many of these count for nothing."""
     least = getattr(settings.method, "min_points", 1)
     held = float(np.median(table.counts()))
     if held < 2 * least:
@@ -185,17 +177,11 @@ def record_small_clients(run: RunFolder, settings: Settings, table: Partition) -
             "let clients hold more, or set method.min_points=1, which tells single samples"
         )
         run.event("samples_left_out", level=WARNING, message=message)
-
-
-def record_scale(run: RunFolder, settings: Settings, prepared: PreparedSet) -> None:
-    """Write to the run's events whether columns are standardised, where the settings leave it to the data."""
-    if prepared.spec.kind == "image" or getattr(settings.method, "standardise", True) is not None:
-        return
-    done = "columns are taken as they are: they are of one scale"
-    if prepared.spec.measurements:
-        done = "columns are standardised over the federation: they are measurements"
-    message = f"{done} (method.standardise=true or false decides otherwise)"
-    run.event("scale_of_columns", message=message, standardise=prepared.spec.measurements)
+    if prepared.spec.kind != "image" and getattr(settings.method, "standardise", True) is None:
+        done = "columns are taken as they are: they are of one scale"
+        if prepared.spec.measurements:
+            done = "columns are standardised over the federation: they are measurements"
+        run.event("scale_of_columns", message=f"{done} (method.standardise=true or false decides otherwise)")
 
 
 def runs_with(settings: Settings) -> Iterator[RunFolder]:

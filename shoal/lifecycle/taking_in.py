@@ -28,10 +28,9 @@ from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.sites.gathering import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
-from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, try_to_track
+from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -41,6 +40,8 @@ from shoal.review.results.summary import counted
 
 MAX_NAMED = 10
 """An error names at most so many of the samples that it refuses."""
+SAMPLES = {"image": "image", "series": "window"}
+"""What a sample of each kind of set is called; others are rows."""
 MAX_COMPARED = 5_000
 """New samples are compared with at most so many old ones, a seeded draw."""
 
@@ -68,15 +69,6 @@ class TakenIn:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """The watched folder of a night, and the settings."""
-
-    settings: Settings
-    night: NightSettings
-    folder: Path
-
-
 def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     """Bring the data set of a night up to date: add all new samples, or none and raise an error.
 
@@ -90,25 +82,16 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     if night.watch is None:
         return _taken_in(prepare_data(settings), 0, f"{name!r} stays as it is: no folder is watched")
     _check(settings)
-    folder = places.home() / Path(night.watch).expanduser()
-    update_from_dvc(folder)
-    if not folder.is_dir():
-        raise DataError(
-            f"the watched folder {folder} does not exist: make it, with one sub-folder of images per client, or with "
-            "tables"
-        )
+    folder = watched_folder(night.watch, "with one sub-folder of images per client, or with tables")
     check_spelling(name)
     origin = embedded_set(name)
-    watched = _Watched(settings, night, folder)
     if origin is not None:
-        return _take_in_embedded(watched, origin)
+        return _take_in_embedded(settings, night, folder, origin)
     with writing(own_folder(places.store(), name)):
         onto = present_set(name)
         if onto is not None:
-            check_method(settings, places.store())
-        if onto is not None and onto.manifest.kind != "image":
-            return _take_in_tables(watched, onto)
-        return _take_in_images(watched, onto, name)
+            check_method(settings)
+        return _append(night, folder, onto, name, settings.seed)
 
 
 def _take_in_at_sites(settings: Settings, night: NightSettings) -> TakenIn:
@@ -150,24 +133,26 @@ def present_set(name: str) -> PreparedSet | None:
     return check_name(name, store, force=False, append=exists)
 
 
-def _take_in_embedded(watched: _Watched, origin: EmbeddedFrom) -> TakenIn:
+def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, origin: EmbeddedFrom) -> TakenIn:
     """Append new images to the set that a set of vectors was embedded from, and embed them.
 
     Raises:
         NightError: the set of images is not here, or a built-in one.
     """
     store = places.store()
-    name = watched.settings.data.name
-    check_method(watched.settings, store)
+    name = settings.data.name
+    check_method(settings)
     before = read_manifest(store_folder(store, name))
-    here = store_folder(store, origin.images).exists() or own_pointer(store, origin.images).exists()
-    if is_built_in(origin.images) or not here:
-        raise NightError(
-            f"{name!r} was embedded from {origin.images!r}, which is no set of your own here to which new images could "
-            "be added: leave night.watch out"
-        )
     with writing(own_folder(store, origin.images)):
-        taken = _take_in_images(watched, present_set(origin.images), origin.images)
+        images = None
+        if not is_built_in(origin.images):
+            images = present_set(origin.images)
+        if images is None:
+            raise NightError(
+                f"{name!r} was embedded from {origin.images!r}, which is no set of your own here to which new images "
+                "could be added: leave night.watch out"
+            )
+        taken = _append(night, folder, images, origin.images, settings.seed)
     made = embed(origin.images, origin.encoder.name, name)
     about = made.prepared.manifest
     message = "; ".join(part for part in (taken.message, made.message, made.warning) if part)
@@ -175,60 +160,60 @@ def _take_in_embedded(watched: _Watched, origin: EmbeddedFrom) -> TakenIn:
     return _taken_in(made.prepared, new, message, taken.left_out)
 
 
-def _take_in_tables(watched: _Watched, onto: PreparedSet) -> TakenIn:
-    """Append the rows, or the windows, of new tables in the watched folder to the set.
+def _read_new(night: NightSettings, folder: Path, onto: PreparedSet | None) -> Arrivals:
+    """Read what is new in the watched folder: images, or tables for a set that was made of them.
 
     Raises:
         NightError: the set was not made of tables, or `night.labels` is set.
     """
+    if onto is None or onto.manifest.kind == "image":
+        labels = None if night.labels is None else places.home() / Path(night.labels).expanduser()
+        options = AddOptions(on_bad=night.on_bad, on_odd=night.on_odd, labels=labels)
+        return read_folder(folder, onto, options, grows=True)
     name = onto.manifest.name
     if not takes_tables(onto):
         raise NightError(
             f"{name!r} holds {onto.manifest.kind}s that are not from a table, and a night appends images and tables: "
             f"append with `shoal data add PATH --name {name} --append`, and leave night.watch out"
         )
-    if watched.night.labels is not None:
+    if night.labels is not None:
         raise NightError(
             f"night.labels is for images, and {name!r} is made of tables, which hold their labels: leave it out"
         )
-    arrivals = dropped_tables(watched.folder, onto, watched.night.held_out)
-    if watched.night.on_bad == "refuse":
-        refuse({"correct them, or set night.on_bad to skip": arrivals.left_out}, watched.folder, "table")
-    what = "windows" if onto.manifest.kind == "series" else "rows"
-    return _append(watched, onto, arrivals, what, name)
+    arrivals = dropped_tables(folder, onto, night.held_out)
+    if night.on_bad == "refuse":
+        refuse({"correct them, or set night.on_bad to skip": arrivals.left_out}, folder, "table")
+    return arrivals
 
 
-def _take_in_images(watched: _Watched, onto: PreparedSet | None, name: str) -> TakenIn:
-    """Append what is new in the watched folder to a set of images; `onto` is None where there is no set yet."""
-    night = watched.night
-    labels = None if night.labels is None else places.home() / Path(night.labels).expanduser()
-    options = AddOptions(on_bad=night.on_bad, on_odd=night.on_odd, labels=labels)
-    return _append(watched, onto, read_folder(watched.folder, onto, options, grows=True), "images", name)
-
-
-def _append(watched: _Watched, onto: PreparedSet | None, arrivals: Arrivals, what: str, name: str) -> TakenIn:
+def _append(night: NightSettings, folder: Path, onto: PreparedSet | None, name: str, seed: int) -> TakenIn:
     """Append what is new to a set, unless too much of it cannot be used or is strange.
 
     Args:
-        watched: the folder.
+        night: its settings.
+        folder: the watched folder.
         onto: the set; None: there is none yet.
-        arrivals: what is new.
-        what: the samples are called, in the plural: images, rows or windows.
         name: of the set.
+        seed: of the draw of held-out samples.
     """
-    night = watched.night
-    folder = watched.folder
+    arrivals = _read_new(night, folder, onto)
     fresh = not_seen_before(arrivals.left_out, folder, onto)
-    refuse_too_many(fresh, arrivals.files, night.bad, folder)
+    fault = f"cannot be used, more than {night.bad:.0%}; correct or remove them, or raise night.bad"
+    refuse_share(fresh, arrivals.files + len(fresh), night.bad, f"files in {folder} {fault}")
     batch = arrivals.batch
     new = 0
     message = f"nothing new in {folder}"
     if batch is not None:
-        if onto is not None:
-            refuse_strange(batch, onto, night.strange, folder, what)
-        onto = store_batch(name, places.store(), batch, night.held_out, watched.settings.seed, onto)
         new = len(batch.x)
-        message = f"{counted(new, f'new {what[:-1]}')} of {counted(len(set(batch.client)), 'client')} in {folder}"
+        what = "image"
+        if onto is not None:
+            what = SAMPLES.get(onto.manifest.kind, "row")
+            fault = (
+                f"unlike every {what} that {name!r} has; remove them, or, where they are right, set night.strange to 1"
+            )
+            refuse_share(strange_samples(batch, onto), new, night.strange, f"{what}s in {folder} are {fault}")
+        onto = store_batch(name, places.store(), batch, night.held_out, seed, onto)
+        message = f"{counted(new, f'new {what}')} of {counted(len(set(batch.client)), 'client')} in {folder}"
     elif onto is None:
         words = (
             f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client",
@@ -239,7 +224,7 @@ def _append(watched: _Watched, onto: PreparedSet | None, arrivals: Arrivals, wha
     elif fresh:
         record(onto.folder, arrivals.intake, append=True)
     # Also where nothing is new: a night may have been killed before DVC knew of it.
-    _, warning = try_to_track(onto.folder)
+    _, warning = track(onto.folder)
     message = "; ".join(filter(None, (message, arrivals.intake.summary(), warning)))
     return _taken_in(onto, new, message, tuple(f"{each.path}: {each.reason}" for each in fresh))
 
@@ -258,24 +243,20 @@ def _written(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
 
 
-def refuse_too_many(left_out: Sequence[RejectedFile], usable: int, share: float, folder: Path) -> None:
-    """Refuse an addition of which too large a share would be left out; a single file is never too much.
+def refuse_share(bad: Sequence[RejectedFile], total: int, share: float, what: str) -> None:
+    """Refuse an addition of which too large a share is bad; a single file or sample is never too much.
 
     Args:
-        left_out: the files to leave out.
-        usable: number of the others.
-        share: the largest share of all of them that may be left out.
-        folder: where they lie, for the error.
+        bad: the files or samples.
+        total: number of all.
+        share: the largest share of all that may be bad.
+        what: is wrong with which samples, and what to do.
 
     Raises:
         DataError: names some of them.
     """
-    total = len(left_out) + usable
-    if len(left_out) > 1 and len(left_out) > share * total:
-        raise DataError(
-            f"{len(left_out)} of {total} new files in {folder} cannot be used, more than {share:.0%}; correct or "
-            f"remove them, or raise night.bad. Such as:\n{listing(left_out[:MAX_NAMED])}"
-        )
+    if len(bad) > 1 and len(bad) > share * total:
+        raise DataError(f"{len(bad)} of {total} new {what}. Such as:\n{listing(bad[:MAX_NAMED])}")
 
 
 def _taken_in(prepared: PreparedSet, new: int, message: str, left_out: tuple[str, ...] = ()) -> TakenIn:
@@ -296,31 +277,27 @@ def _check(settings: Settings) -> None:
         raise NightError("data.limit draws some of the samples, and others when more come: leave it out")
 
 
-def refuse_strange(batch: Batch, onto: PreparedSet, max_share: float, folder: Path, what: str = "images") -> None:
-    """Refuse new samples if too many of them are unlike all samples of a set; a single one is never too many.
-
-    Args:
-        batch: the new samples.
-        onto: the set.
-        max_share: the share that may be unlike.
-        folder: where they lie, for the error.
-        what: what the samples are, in the plural, for the error.
-
-    Raises:
-        DataError: names some of them.
-    """
+def strange_samples(batch: Batch, onto: PreparedSet) -> list[RejectedFile]:
+    """Return the new samples that are unlike all samples of a set."""
     count = onto.manifest.train
     rows = np.arange(count)
     if count > MAX_COMPARED:
         rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, MAX_COMPARED, False))
-    strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
-    if strange.sum() > 1 and strange.mean() > max_share:
-        named = [RejectedFile(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
-        raise DataError(
-            f"{int(strange.sum())} of {len(batch.x)} new {what} in {folder} are unlike every {what[:-1]} that "
-            f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
-            f"{listing(named)}"
-        )
+    strange = np.flatnonzero(unlike(np.asarray(onto.train_x[rows]), batch.x))
+    return [RejectedFile(batch.file[k], "unlike all before") for k in strange]
+
+
+def watched_folder(name: str, content: str) -> Path:
+    """Return a folder that is watched for new files, up to date with DVC.
+
+    Raises:
+        DataError: it does not exist; says what to put into it. NightError: DVC could not bring it up to date.
+    """
+    folder = places.home() / Path(name).expanduser()
+    update_from_dvc(folder)
+    if not folder.is_dir():
+        raise DataError(f"the watched folder {folder} does not exist: make it, {content}")
+    return folder
 
 
 def update_from_dvc(folder: Path) -> None:
@@ -336,9 +313,7 @@ def update_from_dvc(folder: Path) -> None:
     root = dvc_root(folder.parent)
     if root is None or not pointer.is_file():
         return
-    about = read_yaml_file(pointer, "DVC file", NightError)
-    imported = isinstance(about, dict) and bool(about.get("deps"))
-    if imported:
+    if "deps:" in pointer.read_text(errors="replace"):
         command = "update"
     elif dvc(root, "remote", "list").stdout.strip():
         command = "pull"

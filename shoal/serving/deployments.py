@@ -10,10 +10,11 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import psutil
 import yaml
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.yaml_text import read_yaml_file
@@ -26,8 +27,15 @@ class DeploymentError(ShoalError):
     """prefect.yaml is missing or cannot be used, or the server refuses its content."""
 
 
-NEEDED = {"name": str, "entrypoint": str, "work_pool": dict}
-"""What a deployment of prefect.yaml has to have; Prefect judges its other keys."""
+class Entry(BaseModel):
+    """What a deployment of prefect.yaml has to have; Prefect judges its other keys."""
+
+    name: str
+    entrypoint: str
+    work_pool: dict[str, Any]
+
+
+ENTRIES = TypeAdapter(Annotated[list[Entry], Field(min_length=1)])
 
 
 def read_project(folder: Path) -> dict[str, Any]:
@@ -44,17 +52,14 @@ def read_project(folder: Path) -> dict[str, Any]:
         )
     project: dict[str, Any] = read_yaml_file(path, "", DeploymentError)
     entries = project.get("deployments") if isinstance(project, dict) else None
-    if not isinstance(entries, list) or not entries:
-        raise DeploymentError(f"{path}: deployments: expected a list; the file that `shoal init` makes shows one")
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, dict):
-            raise DeploymentError(f"{path}: deployments.{number}: expected keys and values, not {entry!r:.60}")
-        for key, kind in NEEDED.items():
-            if not isinstance(entry.get(key), kind) or not entry[key]:
-                raise DeploymentError(
-                    f"{path}: deployments.{number}.{key}: expected a {kind.__name__}; the file that `shoal init` makes "
-                    "shows deployments"
-                )
+    try:
+        ENTRIES.validate_python(entries)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, ("deployments", *wrong["loc"])))
+        raise DeploymentError(
+            f"{path}: {where}: {wrong['msg']}; the file that `shoal init` makes shows deployments"
+        ) from None
     return project
 
 

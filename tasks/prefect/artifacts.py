@@ -21,11 +21,9 @@ def result_artifacts(folder: RunFolder) -> None:
     cells |= {"MLflow run": str(result.mlflow_run), "folder": result.run}
     rows = [{"number": name, "value": value} for name, value in cells.items()]
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        if page is None:
-            create_table_artifact(table=rows, description=f"{folder.name}; MLflow run {result.mlflow_run}")
-        else:
-            create_table_artifact(table=rows, description=f"{folder.name}; [in MLflow]({page})")
-            create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description="the run in MLflow")
+        create_table_artifact(table=rows, description=folder.name)
+        if page is not None:
+            create_link_artifact(link=page, link_text=f"{folder.name} in MLflow")
 
 
 def search_artifacts(result: SearchResult) -> None:

@@ -26,6 +26,8 @@ def set_prefect_defaults() -> None:
     name_user()
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    # The line at the end of every task run says no more than the task run itself.
+    os.environ.setdefault("PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL", "WARNING")
     # A lost server costs seconds, not the minutes of five doubling waits.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
     # The first start of the embedded server takes about 12 s, and more on a busy machine.

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from prefect import task
+
+from shoal.tasks.prefect.retries import NO_RETRY
+
 
 class SingleExecution:
     """Work that is executed at most once; its outcome does not depend on Prefect.
@@ -32,3 +36,12 @@ class SingleExecution:
         except BaseException as error:
             self.outcome.set_exception(error)
             raise
+
+
+def unit_task(name: str) -> Any:
+    """Return the task that does a unit of the engine's work: its task run takes a `SingleExecution`."""
+
+    def do(work: SingleExecution) -> None:
+        work()
+
+    return task(name=name, **NO_RETRY)(do)

@@ -61,7 +61,7 @@ class PrefectRunner:
         return execution.outcome
 
     def close(self) -> None:
-        """Let running work end, and start no more."""
+        """Start no further work; running work continues."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _watch(self, run: Any, execution: SingleExecution) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.server import sites_away
 from shoal.engine.sites.study import open_study
-from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
+from shoal.engine.store.run_events import Event, Observer, is_warning
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FlowRun
 from shoal.lifecycle.claim import is_done
@@ -63,15 +62,17 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     def record_loss(message: str) -> None:
         run.event(PREFECT_LOST, message=message)
 
-    def runner_of(requests: int) -> PrefectRunner:
-        return PrefectRunner(2 * requests + 2, record_loss)
-
-    with run.locked(), without_tags(), without_task_run_logs():
+    with run.locked(), without_tags():
         if not is_done(run):
             record_flow_run(run)
         before = times_away(run)
         try:
-            return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
+            return drive(
+                run,
+                runner_of=lambda threads: PrefectRunner(2 * threads, record_loss),
+                observers=[log_warning, *observers],
+                stages=stages,
+            )
         except ShoalError:
             if not wait_for_sites(run.settings()) and times_away(run) == before:
                 raise
@@ -97,34 +98,10 @@ def tag_flow_run(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def closing_warnings(run: RunFolder) -> Iterator[None]:
-    """Repeat the warnings that a run gets within the block at its end, as the closing lines of the flow run."""
-    before = len(run.events())
-    try:
-        yield
-    finally:
-        lines = warning_lines(run.events()[before:])
-        if lines:
-            get_run_logger().warning("\n".join([f"warnings ({len(lines)}):", *lines]))
-
-
-@contextlib.contextmanager
 def without_tags() -> Iterator[None]:
     """Keep the flow run's tags off its task runs: each tag costs a question to Prefect's concurrency service."""
     with TagsContext(current_tags=set()):
         yield
-
-
-@contextlib.contextmanager
-def without_task_run_logs() -> Iterator[None]:
-    """Leave out the line that Prefect logs at the end of every task run: the task run itself says as much."""
-    logger = logging.getLogger("prefect.task_runs")
-    before = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def wait_for_sites(settings: Settings) -> bool:

@@ -90,7 +90,7 @@ def cut_short(home: Path) -> None:
     """As after a kill between the decision of the newest run and what MLflow is told of it."""
     from mlflow import MlflowClient
 
-    RunFolder.find("latest", home / "runs").event(BEGAN)
+    RunFolder.find("latest").event(BEGAN)
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
     client.set_registered_model_alias(NAME, "champion", "1")
     client.delete_registered_model_alias(NAME, "previous")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import socket
@@ -127,7 +126,7 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert {"prepare", "partition"} <= {name.rsplit("-", 1)[0] for name in names}
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert "table" in kinds
-    run = RunFolder.find("latest", home / "runs")
+    run = RunFolder.find("latest")
     prefect = run.status().tracking.prefect
     assert prefect is not None
     assert prefect.flow_run == flow_run["id"]
@@ -208,7 +207,7 @@ def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_figures(
     assert [each["name"] for each in new] == ["fedpnp on digits, 1 round"] * 2, "one for each call"
     flow_run = min(new, key=lambda each: each["created"])
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
-    run = RunFolder.find("latest", home / "runs")
+    run = RunFolder.find("latest")
     assert run.status().tracking.prefect.flow_run == flow_run["id"]
 
 
@@ -227,7 +226,7 @@ def test_a_server_that_is_busy_during_a_run_costs_nothing(server: Server, home: 
     write_settings(home, small, rounds=2)
     done = run_flow(server, home, BUSY + PIPELINE)
     assert done.returncode == 0, done.stderr
-    run = RunFolder.find("latest", home / "runs")
+    run = RunFolder.find("latest")
     assert done.stdout.split()[-1] == straight(small(rounds=2)).status().weights_sha256
     assert run.events()[-1].kind == "pipeline_ended"
     assert (run.path / "report.html").exists()
@@ -336,24 +335,3 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert known("nightly")["parameters"]["settings"]["rounds"] == 5
     pool = server.ask("GET", "work_pools/shoal")
     assert pool["base_job_template"]["variables"]["properties"]["env"]["default"] == {"SHOAL_HOME": str(home)}
-
-
-@pytest.mark.slow
-def test_an_equal_run_is_used_again_and_said_to_be(server: Server, home: Path, small: Make) -> None:
-    write_settings(home, small, rounds=1, data={"limit": 80})
-    code = (
-        "from shoal.flows.pipeline import pipeline;"
-        "from shoal.engine.settings.run_settings import load_settings; from pathlib import Path;"
-        "settings = load_settings(Path('settings.yaml'));"
-        "print([pipeline(settings, again=again)['run'] for again in (False, False, True, False)])"
-    )
-    done = run_flow(server, home, code)
-    assert done.returncode == 0, done.stderr
-    first, second, third, fourth = [Path(path).name for path in ast.literal_eval(done.stdout.splitlines()[-1])]
-    assert first == second
-    assert third == fourth != first
-    told = f"run {first} has equal settings, data and code and is used again (again=true computes a new run)"
-    assert told in done.stdout + done.stderr
-    events = [event.message for event in RunFolder.find(first, home / "runs").events() if event.kind == "used_again"]
-    assert events == [told]
-    assert len(list((home / "runs").glob("*/settings.yaml"))) == 2

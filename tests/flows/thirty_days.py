@@ -190,7 +190,7 @@ def live(days: Sequence[Day]) -> None:
         line["before morning"] = home.state()["champion"]
         home.morning(day)
         line |= home.state()
-        done = assign_new(AssignSettings(model=MODEL, watch="inbox", sheet=False))
+        done = assign_new(AssignSettings(model=MODEL, watch="inbox"))
         line["assigned"] = done.samples
         print(json.dumps(line), flush=True)
 

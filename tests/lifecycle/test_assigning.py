@@ -106,7 +106,7 @@ def all_tables(home: Path) -> pd.DataFrame:
 def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: Path) -> None:
     """The second model numbers its clusters in another order; it answers with the names of the first one's."""
     put(place, "dark-1.png", "left-2.png", "right-3.png")
-    first = RunFolder.find("latest", places.runs())
+    first = RunFolder.find("latest")
     settings = make_settings(merge(SMALL, OWN, {"model": {"clusters": 4}, "tracking": {"register_as": "shoal-second"}}))
     second = new_run(settings)
     second.event(NIGHT, champion=first.name)
@@ -143,7 +143,7 @@ def test_each_new_file_is_assigned_once_as_predict_does(place: Path) -> None:
     done = assign_new(SETTINGS)
     assert (done.samples, done.left_out, done.logged) == (3, (), True)
     assert done.message.startswith(f"3 samples of 3 new files assigned by {MODEL} version 1: ")
-    run = RunFolder.find("latest", places.runs())
+    run = RunFolder.find("latest")
     table = pd.read_csv(Path(done.folder) / "clusters.csv")
     expected = predict(run, place / "incoming").table
     assert table.columns[:3].tolist() == ["file", "cluster_id", "confidence"]
@@ -295,7 +295,7 @@ def test_what_cannot_be_assigned_is_said(place: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with assigning.claimed_batches(folder), pytest.raises(AssignError, match="another process assigns files"):
         assign_new(SETTINGS)
-    run = RunFolder.find("latest", places.runs())
+    run = RunFolder.find("latest")
     hidden = run.path.with_name("elsewhere")
     shutil.move(run.path, hidden)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import choosing, starting
-from shoal.lifecycle.choosing import choice_file, known_choice, settings_of_space, write_choice
+from shoal.lifecycle.choosing import known_choice, settings_of_space
 from shoal.lifecycle.preparing import prepare_data, with_known_choices, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.auto import ENCODER
@@ -112,25 +113,27 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
 @pytest.mark.long
 def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, small: Make, monkeypatch: Any) -> None:
     settings = on_points(small)
-    first = new_run(settings).lineage().clusters_chosen
-    file = choice_file(Choice, with_scheme(settings))
-    kept = file.read_bytes()
-    file.unlink()
-    assert new_run(settings).lineage().clusters_chosen == first, "the same bits"
-    assert file.read_bytes() == kept
+    run = new_run(settings)
+    first = run.lineage().clusters_chosen
+    shutil.rmtree(run.path)
+    run = new_run(settings)
+    assert run.lineage().clusters_chosen == first, "the same bits"
     monkeypatch.setattr("shoal.lifecycle.choosing.find_cluster_number", lambda *_: pytest.fail("it was chosen before"))
     assert new_run(settings).lineage().clusters_chosen == first
     assert with_known_choices(settings).model.clusters == 3
-    file.write_bytes(kept.replace(b'"clusters": 3', b'"clusters": 4', 1))
+    for file in places.runs().glob("*/lineage.json"):
+        file.write_bytes(file.read_bytes().replace(b'"clusters": 3', b'"clusters": 4', 1))
     assert known_choice(Choice, with_scheme(settings)) is None, "a file that was changed is not believed"
 
 
 @pytest.mark.long
 def test_a_number_of_another_rule_is_chosen_again(home: Path, small: Make) -> None:
     settings = with_scheme(on_points(small))
-    first = new_run(settings).lineage().clusters_chosen
+    run = new_run(settings)
+    first = run.lineage().clusters_chosen
     assert first is not None
-    write_choice(settings, replace(first, clusters=2, rule="most stable over halves of the clients' samples"))
+    older = replace(first, clusters=2, rule="most stable over halves of the clients' samples")
+    run.set_lineage(clusters_chosen=older)
     assert with_known_choices(settings).chooses_clusters, "it is not known"
     assert new_run(settings).lineage().clusters_chosen == first
     assert with_known_choices(settings).model.clusters == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,8 @@ import pytest
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import EMBEDDED
-from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
-from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle import choosing_method
-from shoal.lifecycle.choosing import choice_file
 from shoal.lifecycle.choosing_method import facts_of
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices, with_scheme
@@ -80,9 +78,9 @@ def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pyt
 
 def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = unnamed()
-    first = new_run(settings).lineage().method_chosen
-    file = choice_file(MethodChoice, with_scheme(settings))
-    file.unlink()
+    run = new_run(settings)
+    first = run.lineage().method_chosen
+    shutil.rmtree(run.path)
     assert new_run(settings).lineage().method_chosen == first, "the same figures"
     monkeypatch.setattr(choosing_method, "facts_of", lambda *_: pytest.fail("it was chosen before"))
     assert new_run(settings).lineage().method_chosen == first
@@ -145,7 +143,7 @@ def test_local_settings_without_effect_are_told(home: Path) -> None:
 
 def test_what_only_some_methods_take_wants_a_method(home: Path) -> None:
     with pytest.raises(MethodError, match=r"privacy\.clip is for some methods only, and method\.name is auto"):
-        check_method(unnamed(privacy={"clip": 1.0, "noise": 1.0}), places.store())
+        check_method(unnamed(privacy={"clip": 1.0, "noise": 1.0}))
 
 
 def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None:

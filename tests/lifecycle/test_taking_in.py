@@ -65,7 +65,7 @@ def test_a_night_without_news_tells_dvc_what_a_killed_one_did_not(
     assert dvc(home, "init", "--no-scm").returncode == 0
     write_clients(home / "incoming")
     with monkeypatch.context() as patch:
-        patch.setattr(taking_in, "try_to_track", killed)
+        patch.setattr(taking_in, "track", killed)
         with pytest.raises(KeyboardInterrupt):
             take_in(settings, NIGHT)
     pointer = places.store() / "own" / "photos.dvc"

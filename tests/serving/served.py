@@ -82,7 +82,7 @@ class Served:
         path = self.folder / "prefect.yaml"
         project = yaml.safe_load(path.read_text())
         (on_demand,) = (each for each in project["deployments"] if each["name"] == "on-demand")
-        every_minute = {"name": "every-minute", "parameters": {"settings": {**TINY, "rounds": 15}, "again": True}}
+        every_minute = {"name": "every-minute", "parameters": {"settings": {**TINY, "rounds": 15}}}
         project["deployments"].append({**on_demand, **every_minute, "schedules": [{"cron": "* * * * *"}]})
         path.write_text(yaml.safe_dump(project))
         self.commit = commit(self.folder)

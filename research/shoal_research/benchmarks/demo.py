@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
 
-from shoal.cli.demo import CLIENT_WORDS, LABELS, DemoRun, planned, run_planned
+from shoal.cli.demo import CLIENT_WORDS, LABELS, planned, run_planned
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import start_fork_server
 from shoal.review.pages.cluster_sheets import images_of
 from shoal.review.results.clusters import read_clusters
+from shoal.review.results.result import run_result
 
 NUMBERS = Path(__file__).parents[2] / "docs" / "demo.json"
 SCORES = ("acc", "nmi", "ari", "acc_min", "acc_max")
@@ -42,10 +43,11 @@ def measure(seeds: list[int], path: Path, changes: dict[str, Any] | None = None)
         if str(seed) in measured:
             continue
         cells: dict[str, dict[str, Any]] = {}
-        for each in run_planned(planned(seed, off), Console(stderr=True)):
-            scores = {name: round(each.scores[name], 4) for name in SCORES if name in each.scores}
-            cell = {"method": each.method, **scores, "seconds": round(each.result.seconds, 1)}
-            cells.setdefault(each.clients, {})[each.way] = cell
+        for (clients, way), run in run_planned(planned(seed, off)).items():
+            result = run_result(run)
+            scores = {name: round(result.metrics[name], 4) for name in SCORES if name in result.metrics}
+            cell = {"method": run.settings().method.name, **scores, "seconds": round(result.seconds, 1)}
+            cells.setdefault(clients, {})[way] = cell
         measured[str(seed)] = cells
         path.write_text(json.dumps(measured, indent=1) + "\n")
     return measured
@@ -70,24 +72,26 @@ def table(measured: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *verdicts])
 
 
-def draw(found: list[DemoRun], path: Path) -> Path:
+def draw(runs: Mapping[tuple[str, str], RunFolder], path: Path) -> Path:
     """Draw ACC of all runs, and the most certain images of the clusters that the clients found together.
 
     Args:
-        found: the runs.
+        runs: by (clients, way).
         path: the PNG file, whose folder is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(12, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = [f"{CLIENT_WORDS[run.clients]}\n{LABELS[run.method]}" for run in found]
-    bars = left.barh(names, [run.scores["acc"] for run in found], color=[COLOURS[run.way] for run in found])
+    names = [f"{CLIENT_WORDS[clients]}\n{LABELS[run.settings().method.name]}" for (clients, _), run in runs.items()]
+    values = [run_result(run).metrics["acc"] for run in runs.values()]
+    bars = left.barh(names, values, color=[COLOURS[way] for _, way in runs])
     left.bar_label(bars, fmt="%.2f", padding=3)
     left.invert_yaxis()
     left.set(xlim=(0, 1.1), title="found without labels", xlabel="ACC, all 1,797 digits")
-    shown = next(each for each in found if each.clients == "alike" and each.way == "together")
-    draw_clusters(right, RunFolder(Path(shown.result.run)))
-    right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
+    shown = runs["alike", "together"]
+    draw_clusters(right, shown)
+    label = LABELS[shown.settings().method.name].removeprefix("together: ")
+    right.set_title(f"clusters of {label}, their most certain images")
     figure.savefig(path, dpi=120)
     return path
 
@@ -123,7 +127,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.figure is not None:
         start_fork_server()
-        draw(run_planned(planned(), Console(stderr=True)), given.figure)
+        draw(run_planned(planned()), given.figure)
     elif given.table:
         print(table(json.loads(given.json.read_text())))
     else:

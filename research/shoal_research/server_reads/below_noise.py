@@ -252,10 +252,9 @@ def rounds_of(opened: OpenedRun) -> Iterator[tuple[Server, list[Exchange]]]:
 
 def main(name: str) -> None:
     """Print which shares of the rows the server of a finished run with noise reads."""
-    from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
 
-    opened = OpenedRun(RunFolder.find(name, places.runs(), unfinished=False))
+    opened = OpenedRun(RunFolder.find(name, unfinished=False))
     view, _ = played_below_noise(opened, summed=opened.settings.privacy.sums == "masked")
     print(f"of {view.rows:,} rows read to within {NEAR:g} deviations: {view.near:.1%}; guessed: {view.guessed:.1%}")
 

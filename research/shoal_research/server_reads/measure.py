@@ -43,6 +43,8 @@ CASES: Mapping[str, dict[str, Any]] = {
     "`fedkmeans`, `min_points: 10`": {"method": {"name": "fedkmeans", "min_points": 10}},
     "`fedkmeans`, `landmarks: 60`": {"method": {"name": "fedkmeans", "landmarks": 60}},
     "`fedkmeans`, `privacy.sums: masked`": {"method": {"name": "fedkmeans"}, "privacy": {"sums": "masked"}},
+    "`kfed`": {"method": {"name": "kfed"}},
+    "`kfed`, `min_points: 1`": {"method": {"name": "kfed", "min_points": 1}},
 }
 """Settings of each row."""
 

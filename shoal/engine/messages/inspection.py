@@ -230,6 +230,12 @@ class RoundInspection:
             elif inspected.update is not None:
                 yield inspected.update
 
+    def refuse(self, reasons: Mapping[int, str]) -> None:
+        """Refuse answers that do not fit the others of the round, by client and reason."""
+        for client, why in reasons.items():
+            sentence = f"the {TO_SERVER} of client {client} in round {self.round} is refused: {why}"
+            self.refused[client] = Failure(sentence, FailureCause.MESSAGE_REFUSED)
+
     def settle(self) -> bool:
         """Refuse changes that are too large for the round, once every answer is read.
 
@@ -242,9 +248,7 @@ class RoundInspection:
         before = len(self.refused)
         if not self._compared:
             self._compared = True
-            for client, why in too_large_changes(self._changes).items():
-                sentence = f"the {TO_SERVER} of client {client} in round {self.server.round + 1} is refused: {why}"
-                self.refused[client] = Failure(sentence, FailureCause.MESSAGE_REFUSED)
+            self.refuse(too_large_changes(self._changes))
         self.done = drop_refused(self.facts.run, self.server.round + 1, self.done, self.refused)
         return len(self.refused) == before
 

@@ -21,6 +21,7 @@ from shoal.engine.store.round_paths import RoundPaths, inbox_path, memory_path
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.contract.base import Server, Update
+from shoal.methods.contract.context import AnswersRefused
 
 REUSE_MEMORY_BYTES = 1 << 22
 """Size of a message above which its freed memory is kept for the next message."""
@@ -92,12 +93,15 @@ class Aggregation:
         settled = False
         while not settled:
             following = None
-            failure = None
+            failure: Exception | None = None
             try:
                 following = method.aggregate(before, self.updates(before, inspection))
+            except AnswersRefused as error:
+                failure = error
+                inspection.refuse(error.reasons)
             except Exception as error:  # perhaps because of an answer that is refused below
                 failure = error
-            settled = inspection.settle()
+            settled = inspection.settle() and not isinstance(failure, AnswersRefused)
             if len(inspection.done) < needed:
                 return None
             if settled and failure is not None:

@@ -24,6 +24,10 @@ class Runner(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Start no further work; running work continues."""
+        ...
+
 
 class ThreadRunner:
     """Executes work on threads of this process."""

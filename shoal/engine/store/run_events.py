@@ -38,8 +38,6 @@ WARNINGS = frozenset(
     }
 )
 """Kinds of events that a user must see."""
-MAX_CLOSING_LINES = 20
-"""Most warnings that are printed again at the end of a run; events.jsonl has all of them."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +134,6 @@ def tell_observers(run: Path, event: Event) -> None:
 def is_warning(event: Event) -> bool:
     """Return whether a user must see the event, by its level or its kind."""
     return event.level == WARNING or event.kind in WARNINGS
-
-
-def warning_lines(events: Sequence[Event]) -> list[str]:
-    """Return a line for each different warning among some events, in their order."""
-    texts = list(dict.fromkeys(event.message or event.kind for event in events if is_warning(event)))
-    lines = texts[:MAX_CLOSING_LINES]
-    if len(texts) > len(lines):
-        lines.append(f"and {len(texts) - len(lines)} more warnings: see events.jsonl of the run")
-    return lines
 
 
 def line_of(event: Event) -> str:

@@ -27,6 +27,7 @@ import yaml
 from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
@@ -113,17 +114,17 @@ class RunFolder:
         return run
 
     @classmethod
-    def find(cls, text: str, runs: Path, *, unfinished: bool = True) -> RunFolder:
+    def find(cls, text: str, *, unfinished: bool = True) -> RunFolder:
         """Find a run.
 
         Args:
-            text: path of the run, its name under `runs`, the beginning of that name, or `latest`.
-            runs: folder of the runs.
+            text: path of the run, its name under runs/, the beginning of that name, or `latest`.
             unfinished: whether `latest` may be a run that is not finished.
 
         Raises:
             RunError: no run, or more than one, has this name.
         """
+        runs = places.runs()
         for candidate in (Path(text), runs / text):
             if (candidate / "settings.yaml").is_file():
                 return cls(candidate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,6 +20,18 @@ from shoal.models.frozen import PRETRAINED, is_pretrained, source_of, verified_w
 
 class MethodError(ShoalError):
     """A method cannot work with these settings or this data."""
+
+
+class AnswersRefused(ShoalError):
+    """Answers of a round do not fit those of the other clients: the round is aggregated without them.
+
+    Args:
+        reasons: why, by client.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__("; ".join(f"client {client}: {why}" for client, why in reasons.items()))
+        self.reasons = reasons
 
 
 @dataclass(frozen=True)

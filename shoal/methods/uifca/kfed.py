@@ -18,7 +18,17 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import (
+    Client,
+    ClientError,
+    Clients,
+    Evaluation,
+    Federation,
+    Method,
+    Server,
+    SummedRows,
+    Update,
+)
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
@@ -108,10 +118,6 @@ class KFed(Method):
         """Start without centres."""
         return Server(facts={"seed": federation.streams.seed})
 
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send an empty message."""
-        return Message()
-
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare local centres."""
         return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
@@ -127,6 +133,10 @@ class KFed(Method):
     def client_update(self, message: Message, client: Client) -> Update:
         """Send local centres, and remember the local clusters."""
         return send_centres(client, self.context.clusters, self.settings.min_points)
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows:
+        """Return the points, of which centres are means."""
+        return SummedRows(client.train.x().flatten(1).double().cpu(), total_known=False)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Cluster the centres; the run is finished."""

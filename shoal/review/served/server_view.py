@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.spatial.distance import cdist
 
 from shoal.engine.messages.fixed_point import sum_of_parts
@@ -180,22 +181,29 @@ def played_round(opened: OpenedRun, server: Server, memories: dict[int, Tensors]
 
 
 def sent_sums(down: Message, up: Message) -> list[Sent]:
-    """Return the numbers and sums of groups in a client's message, with the centres among what it was sent."""
+    """Return the numbers and sums of groups in a client's message, with the centres among what it was sent.
+
+    Each centre that comes without a number, as of k-FED, is taken for one row.
+    """
     tensors = up.tensors
     counts = next((tensors[name] for name in COUNTS if name in tensors), None)
-    if counts is None or not {"sums", "centres"} & tensors.keys():
-        return []
-    places: Iterable[np.ndarray | None] = repeat(None)
-    if "sums" in tensors:
+    if "sums" in tensors and counts is not None:
         sums = tensors["sums"]
-        shape = (-1, *sums.shape[-2:])
         alike = [t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()]
-        if alike:
-            places = alike[0].reshape(shape).numpy()
-    else:
+        centres = alike[0] if alike else None
+    elif "centres" in tensors:
+        centres = None
+        if counts is None:
+            centres = tensors["centres"].double()
+            counts = torch.ones(centres.shape[:-1])
         sums = tensors["centres"] * counts[..., None]
-        shape = (-1, *sums.shape[-2:])
-    return list(map(Sent, counts.reshape(-1, sums.shape[-2]).numpy(), sums.reshape(shape).numpy(), places))
+    else:
+        return []
+    shape = (-1, *sums.shape[-2:])
+    places: Iterable[np.ndarray | None] = repeat(None)
+    if centres is not None:
+        places = centres.reshape(shape).numpy()
+    return list(map(Sent, counts.reshape(-1, shape[1]).numpy(), sums.reshape(shape).double().numpy(), places))
 
 
 def added_up(senders: list[Sender]) -> Sender:

@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import kind_of
-from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import AUTO, Settings, as_text, flatten, load_settings
 from shoal.engine.settings.sections import Section
@@ -298,7 +297,7 @@ def check_run(definition: SearchDefinition, settings: Settings) -> None:
     Raises:
         SearchError: the data or the method do not have what the score needs. MethodError, DataError: no run.
     """
-    check_method(settings, places.store())
+    check_method(settings)
     check_validation(settings)
     if settings.chooses_method:
         return
@@ -311,7 +310,7 @@ def check_run(definition: SearchDefinition, settings: Settings) -> None:
     if definition.score == NEIGHBOURS and kind_of(settings.data.name) == "text":
         raise SearchError("the score 'neighbours' only compares images and vectors: set another score for text")
     if definition.uses_labels:
-        spec = known_spec(settings.data.name, settings.data.options, places.store())
+        spec = known_spec(settings)
         if spec.classes is None:
             raise SearchError(
                 f"the score {definition.score!r} needs labels, and data set {settings.data.name!r} has none: set score "

@@ -35,7 +35,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Message, Server, Update
 from shoal.review.pages.report import write_report
-from tests.hostile import LEAST_ARI, HostileWorker, attack, cases, go_on, settings_of, table
+from tests.hostile import LEAST_ARI, ROBUST, HostileWorker, attack, cases, go_on, settings_of, table
 from tests.hostile_updates import SPOILT
 from tests.runs import numbers, stopped, stopped_at, straight
 
@@ -494,3 +494,12 @@ def test_the_server_looks_at_what_clients_send_each_other(home: Path) -> None:
     assert "message to client" in told.message
     assert "samples outside of the set" in told.message
     assert not [path for path in load_round(run, 1).memory_index.files() if path.endswith("-2.safetensors")]
+
+
+def test_ties_of_two_groups_are_refused_beside_those_of_others(home: Path, small: Make) -> None:
+    method = {"name": "fedkmeans", "landmarks": 60}
+    run = new_run(small(method=method, data=ROBUST["data"], model={"encoder": "mlp"}, rounds=4))
+    go_on(run, HostileWorker(2, SPOILT["ties of two groups"], "server"))
+    (told,) = events(run, "client_refused")
+    assert (told.client, "landmarks that lie far apart" in told.message) == (2, True)
+    assert sorted(run.table("rounds")["clients"]) == [2, 3, 3, 3]

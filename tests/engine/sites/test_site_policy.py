@@ -21,7 +21,7 @@ from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.settings.run_settings import SettingsError, load_settings, make_settings
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
@@ -241,11 +241,11 @@ def test_a_dry_run_names_all_that_each_policy_forbids_and_fails(
     plan = ["workers.runner=sites", f"data.name={name_of('vector')}", "method.name=fedkmeans", "privacy.sums=masked"]
     write_policy(homes["north"], OPEN, approve="ask")
     OwnRules(homes["north"] / "site").approve("1" * 32, settings_of("fedkmeans"))
-    check_run(None, plan, None)
+    check_run(load_settings(None, plan))
     write_policy(homes["east"], OPEN, min_group=8, noise=1.0)
     write_policy(homes["south"], OPEN, masked=True)
     with pytest.raises(Exit):
-        check_run(None, plan, None)
+        check_run(load_settings(None, plan))
     assert (home / "sites" / "answers.txt").read_text().splitlines() == [
         f"site south refuses: {BY_POLICY} by `keys`: the lead asks for masks of sites whose keys it does not name",
         f"site east refuses: {BY_POLICY} by `min_group`: the lead asks for method.min_points=2 (--set "
@@ -254,7 +254,7 @@ def test_a_dry_run_names_all_that_each_policy_forbids_and_fails(
     ]
     monkeypatch.setattr(preflight, "FEWEST_SUMMED", 4)
     with pytest.raises(SettingsError, match="masked, which needs 4 clients, and there are 3: "):
-        check_run(None, plan, None)
+        check_run(load_settings(None, plan))
 
 
 def test_columns_are_told_of_where_the_policy_names_auto(sites: Federation, home: Path) -> None:

@@ -12,13 +12,11 @@ import pytest
 
 from shoal.core.seal import SEAL
 from shoal.engine.store.run_events import (
-    MAX_CLOSING_LINES,
     Event,
     is_warning,
     line_of,
     observing,
     read_line,
-    warning_lines,
 )
 from shoal.lifecycle.starting import new_run
 
@@ -58,12 +56,3 @@ def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> N
     run.event("after")
     assert heard == ["mlflow_incomplete", "again", "later"]
     assert [event.kind for event in run.events() if is_warning(event)] == ["mlflow_incomplete"]
-
-
-def test_closing_lines_say_every_warning_once() -> None:
-    events = [Event("client_failed", {"message": f"client {k}"}) for k in (0, 0, *range(MAX_CLOSING_LINES + 4))]
-    lines = warning_lines([Event("finished", {"message": "x"}), *events])
-    assert lines[:2] == ["client 0", "client 1"]
-    assert len(lines) == MAX_CLOSING_LINES + 1
-    assert lines[-1] == "and 4 more warnings: see events.jsonl of the run"
-    assert warning_lines([Event("finished")]) == []

@@ -42,25 +42,25 @@ def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkey
     made = [new_run(small(**NEXT)) for NEXT in ({}, {"method": {"name": "kmeans"}}, {})]
     assert sorted(run.name for run in made) != [run.name for run in made]
     assert [path.parent.name for path in in_order(places.runs())] == [run.name for run in made]
-    assert RunFolder.find("latest", places.runs()).name == made[-1].name
+    assert RunFolder.find("latest").name == made[-1].name
     found = find_like(small())
     assert found is not None
     assert found.name == made[-1].name
     with claimed_run(small()) as claimed:
         assert claimed.name == made[-1].name
     made[1].path.rename(places.runs() / "20991231-000000_copied")
-    assert RunFolder.find("latest", places.runs()).name == "20991231-000000_copied"
+    assert RunFolder.find("latest").name == "20991231-000000_copied"
 
 
 def test_latest_may_mean_the_last_finished_run(home: Path, small: Make) -> None:
     made = [new_run(small()) for _ in range(3)]
     with pytest.raises(RunError, match=rf"is finished yet \(there are 3 runs, the last one is {made[2].name}\)"):
-        RunFolder.find("latest", places.runs(), unfinished=False)
+        RunFolder.find("latest", unfinished=False)
     for run in made[:2]:
         run.set_finished(1, "0" * 64)
-    assert RunFolder.find("latest", places.runs(), unfinished=False).name == made[1].name
-    assert RunFolder.find("latest", places.runs()).name == made[2].name
-    assert RunFolder.find(made[2].name, places.runs(), unfinished=False).name == made[2].name
+    assert RunFolder.find("latest", unfinished=False).name == made[1].name
+    assert RunFolder.find("latest").name == made[2].name
+    assert RunFolder.find(made[2].name, unfinished=False).name == made[2].name
 
 
 @pytest.mark.long

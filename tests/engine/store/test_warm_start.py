@@ -49,7 +49,7 @@ def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, sm
 
     with pytest.raises(KeyboardInterrupt):
         gone_on(settings, origin, [stop])
-    halted = RunFolder.find("latest", home / "runs")
+    halted = RunFolder.find("latest")
     go_on(halted)
     assert numbers(halted) == numbers(run)
 

@@ -83,6 +83,14 @@ def test_of_a_masked_run_the_server_sees_totals_alone(home: Path, small: Callabl
     assert server_view(runs["masked"]) != server_view(runs["integer"])
 
 
+@pytest.mark.parametrize(("least", "read"), [(1, True), (2, False)])
+def test_of_k_fed_a_server_reads_the_centres_of_single_points(
+    home: Path, small: Callable[..., Any], least: int, read: bool
+) -> None:
+    run = straight(small(method={"name": "kfed", "min_points": least}, data=POINTS, model={"clusters": 30}, rounds=1))
+    assert (server_view(run).exact > 0) == read
+
+
 def run_sizes(run: RunFolder) -> list[int]:
     table = run.table("clients")
     return table[table["round"] == 1]["samples"].tolist()
