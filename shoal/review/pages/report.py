@@ -31,7 +31,6 @@ from shoal.review.results.cross_tables import clusters_by_clients, confusion, la
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
-from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import baseline_rows, summary_of
 from shoal.review.results.views import REPORT, check_figures
 
@@ -105,7 +104,8 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "next": next_step(run, run_result(run)),
         "dealt": labels_by_clients(run),
         "clients": last_clients(run),
-        "of_sites": site_rows(run),
+        "clients_of_rounds": run.table("clients"),
+        "by_site": (facts.by_site if facts is not None else None) or {},
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
         "lineage": run.lineage(),
