@@ -177,7 +177,7 @@ def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int,
     for pair in twins:
         two = means[list(pair)]
         apart = two.diff(axis=1).iloc[:, 1].abs() / x.std()
-        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index].round(4)
+        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index]
     return shown
 
 
