@@ -90,9 +90,7 @@ def show_left_out(found: PredictedClusters) -> None:
 
 def to_json(run: RunFolder, found: PredictedClusters) -> dict[str, object]:
     """Return what was predicted and what was left out, as JSON."""
-    from shoal.review.served import predict as served
-
-    rows = served.writable(found.table).to_json(orient="records", double_precision=6)
+    rows = found.table.to_json(orient="records", double_precision=6)
     return {
         "run": str(run.path),
         "samples": json.loads(rows),

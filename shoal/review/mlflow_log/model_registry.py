@@ -52,7 +52,7 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
     if name is None:
         return None
     logged = client.get_run(run_id)
-    versions = [entry for entry in client.search_model_versions(f"run_id = '{run_id}'") if entry.name == name]
+    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
     version = versions[0] if versions else _new_version(run, settings, client, logged, name)
     if version is None:
         return None

@@ -23,11 +23,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.checkpoint import load_manifest
+from shoal.engine.store.checkpoint import load_manifest, rounds_done
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.manifest import Manifest
-from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import round_rows
 from shoal.review.results.clusters import cluster_facts
@@ -81,7 +80,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
     from mlflow.entities import Metric
 
     first = int(logged.data.tags.get(ROUNDS_LOGGED, 0)) + 1
-    last = last_round(run)
+    last = max(run.status().round, *rounds_done(run))  # the status of an interrupted run may be one behind
     if first > last:
         return
     sites = run.lineage().sites if settings.tracking.clients else {}
@@ -105,14 +104,6 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
 def lost_rounds(run: RunFolder) -> set[int]:
     """Return the rounds whose manifests were damaged when the run was resumed, by its events."""
     return {event.round for event in run.events() if event.kind == "manifest_unreadable"}
-
-
-def last_round(run: RunFolder) -> int:
-    """Return the last finished round: the status of an interrupted run may be one behind."""
-    last = run.status().round
-    while RoundPaths(run.path, last + 1).manifest.is_file():
-        last += 1
-    return last
 
 
 def round_metrics(manifest: Manifest) -> dict[str, float]:

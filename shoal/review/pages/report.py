@@ -16,7 +16,6 @@ from PIL import Image
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
-from shoal.engine.store.codec import StoreError
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
@@ -32,7 +31,6 @@ from shoal.review.results.cross_tables import clusters_by_clients, confusion, la
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
-from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import baseline_rows, summary_of
 from shoal.review.results.views import REPORT, check_figures
 
@@ -106,7 +104,8 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "next": next_step(run, run_result(run)),
         "dealt": labels_by_clients(run),
         "clients": last_clients(run),
-        "of_sites": site_rows(run),
+        "clients_of_rounds": run.table("clients"),
+        "by_site": (facts.by_site if facts is not None else None) or {},
         "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
         "lineage": run.lineage(),
@@ -178,7 +177,7 @@ def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int,
     for pair in twins:
         two = means[list(pair)]
         apart = two.diff(axis=1).iloc[:, 1].abs() / x.std()
-        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index].round(4)
+        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index]
     return shown
 
 
@@ -237,12 +236,9 @@ def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[st
     for cluster in dict.fromkeys([*first, *sorted(paths)]):
         path = paths[cluster]
         file = io.BytesIO()
-        try:
-            with Image.open(path) as opened:
-                opened.convert("RGB").save(file, format="JPEG", quality=80)
-                half = opened.width <= MAX_HALF_WIDTH
-        except OSError as error:
-            raise StoreError(f"{path} is no image: `shoal run --resume {run.name}` draws the figures again") from error
+        with Image.open(path) as opened:
+            opened.convert("RGB").save(file, format="JPEG", quality=80)
+            half = opened.width <= MAX_HALF_WIDTH
         total += file.tell()
         if total > SHEETS_BYTES:
             break

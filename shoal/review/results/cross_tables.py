@@ -20,17 +20,12 @@ class CrossTable:
     """Counts of samples by rows and columns.
 
     Attributes:
-        row, column: what a row and a column are, in one word.
-        columns: the names of the columns.
-        rows: the name of each row, and its counts, one a column.
+        counts: integers, whose index and columns have the names of rows and columns, and say what these are.
         max_count: the largest count, at least 1.
         left_out: how many further rows and columns are not shown.
     """
 
-    row: str
-    column: str
-    columns: list[str]
-    rows: list[tuple[str, list[int]]]
+    counts: pd.DataFrame
     max_count: int
     left_out: tuple[int, int]
 
@@ -49,15 +44,9 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
         return None
     rows = counts.index.isin(counts.sum(axis=1).nlargest(MAX_CROSSED).index)
     columns = counts.columns.isin(counts.sum(axis=0).nlargest(MAX_CROSSED).index)
-    shown = counts.loc[rows, columns]
-    return CrossTable(
-        row,
-        column,
-        list(map(str, shown.columns)),
-        list(zip(map(str, shown.index), shown.to_numpy().tolist(), strict=True)),
-        max(1, int(counts.to_numpy().max())),
-        (int((~rows).sum()), int((~columns).sum())),
-    )
+    left_out = (int((~rows).sum()), int((~columns).sum()))
+    shown = counts.loc[rows, columns].rename_axis(index=row, columns=column)
+    return CrossTable(shown, max(1, int(counts.to_numpy().max())), left_out)
 
 
 def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:

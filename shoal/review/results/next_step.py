@@ -56,7 +56,7 @@ def next_step(run: RunFolder, result: RunResult) -> NextStep:
         return after_night(run, decided.facts)
     settings = run.settings()
     facts = cluster_facts(run)
-    if result.verdict is None:
+    if result.verdict is None or facts is None:
         return NextStep("Compare it with another run.", f"shoal compare {run.name} OTHER-RUN --html both.html")
     if run.lineage().sites:
         return NextStep(
@@ -99,20 +99,18 @@ def after_good(run: RunFolder, settings: Settings) -> NextStep:
     )
 
 
-def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> NextStep:
+def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts) -> NextStep:
     """Return what may help where the verdict is doubtful or chance."""
-    comparison = None if facts is None else facts.comparison
-    lead = None if comparison is None else leading_baseline(comparison)
-    if comparison is not None and comparison.groups is not None and not comparison.groups.clear:
+    comparison = facts.comparison
+    assert comparison is not None, "there is a verdict"
+    if comparison.groups is not None and not comparison.groups.clear:
         return NextStep(
             "Look at the samples of each cluster below. If you see no groups either, change what is clustered: other "
             "columns, an encoder that knows such images, or more samples.",
             f"shoal data show {settings.data.name}",
         )
-    told = comparison is not None and bool(comparison.twins)
-    if facts is not None and facts.sites is not None and facts.sites.closed_sites:
-        told = True
-    if facts is not None and told and getattr(settings.method, "sites", "centre") != "centre":
+    differ = comparison.twins or (facts.sites is not None and facts.sites.closed_sites)
+    if differ and getattr(settings.method, "sites", "centre") != "centre":
         change = "sites=centre"
         if facts.data.spec.kind == "image" and settings.method.representation != "light":
             change = "representation=light"
@@ -120,7 +118,7 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
             "Clients seem to differ by light, stain or an offset. Take that away, and see whether the clusters stay.",
             same_but(run, f"method.{change}"),
         )
-    if comparison is not None and lead is not None:
+    if (lead := leading_baseline(comparison)) is not None:
         return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
     return NextStep(
         "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "

@@ -27,8 +27,7 @@ from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
-from shoal.review.results.clusters import cluster_facts, clustered_data, write_facts
-from shoal.review.results.summary import size
+from shoal.review.results.clusters import clustered_data, write_facts
 
 Baseline = Callable[[int], tuple[str, Comparison] | None]
 """Returns the space of a federated baseline of so many clusters, and how the sites judge it; None: there is none."""
@@ -113,26 +112,6 @@ def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: Sit
         raise MethodError(answer.error)
     assert isinstance(answer, SiteAssignAnswer)
     return answer
-
-
-def site_rows(run: RunFolder) -> list[dict[str, str]]:
-    """Return a row for each site of a run: its clients and samples, what it sent, and its samples of each cluster."""
-    facts = cluster_facts(run)
-    by_site = (facts.by_site if facts is not None else None) or {}
-    clients = run.table("clients")
-    rows = []
-    for site, about in run.lineage().sites.items():
-        of_site = clients[clients["client"].isin(about.clients)]
-        row = {
-            "site": site,
-            "clients": f"{len(about.clients):,}",
-            "training samples": f"{of_site.drop_duplicates('client')['samples'].sum():,}",
-            "sent in messages": size(of_site["bytes_up"].sum()),
-        }
-        for number, count in enumerate(by_site.get(site, ())):
-            row[f"cluster {number}"] = "withheld" if count < 0 else f"{count:,}"
-        rows.append(row)
-    return rows
 
 
 def mean_silhouette(answers: list[SiteAssignAnswer]) -> float | None:

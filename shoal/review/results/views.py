@@ -1,12 +1,13 @@
 """The digests of a run's figures, so that no page is made of damaged ones.
 
-views.json holds a digest of each figure, and of what all of them were drawn from, so that they are only drawn again
+views.json holds the digests of figures, and of what all of them were drawn from, so that they are only drawn again
 where they are missing, damaged or out of date.
 """
 
 from __future__ import annotations
 
-from shoal.core.seal import digest_of
+import json
+
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
@@ -54,6 +55,6 @@ def are_figures_whole(run: RunFolder, source: str) -> bool:
 
 
 def source_of_figures(run: RunFolder) -> str:
-    """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
+    """Return what the figures of a finished run are drawn from, in digests: tables, clusters, final state, and code."""
     files = {name: file_digest(run.path / name) for name in FIGURE_SOURCES if (run.path / name).exists()}
-    return digest_of({**files, "weights": run.status().weights_sha256, "code": shoal_version().sha256})
+    return json.dumps([files, run.status().weights_sha256, shoal_version().sha256])

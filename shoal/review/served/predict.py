@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from shoal.core.errors import DataError, first_of, shown
+from shoal.core.errors import DataError, first_of, short_text, shown
 from shoal.data.intake.array_files import float32_blocks, is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
 from shoal.data.intake.image_decoding import CONVERTED, Unusable, decode, decode_with_changes, why_not_read
@@ -43,7 +43,7 @@ from shoal.review.pages.cluster_sheets import by_certainty, captions
 from shoal.review.pages.contact_sheet import Block, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.results.served_method import CLIENT, SITE_SAMPLES, served_method, site_by_site, tell_offset
-from shoal.review.results.stable_names import NAME, with_stable_numbers
+from shoal.review.results.stable_names import with_names, with_stable_numbers
 from shoal.review.results.summary import counted
 
 OddSize = Literal["as-set", "skip", "resize"]
@@ -98,14 +98,13 @@ class Predictor:
         facts = cluster_facts(run)
         if facts is None:
             reasons = [event.message for event in run.events() if event.kind == "clusters_skipped"]
-            if reasons:
-                raise RunError(f"run {run.name} cannot give new samples a cluster: {reasons[-1]}")
-            raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
+            why = [f"it has no cluster table yet, which `shoal run --resume {run.name}` writes", *reasons][-1]
+            raise RunError(f"run {run.name} cannot give new samples a cluster: {why}")
         centres = read_cluster_tensors(run, CENTRES)
         checkpoint = read_state(run)
         self.embedding = embedding
         self.clusters = facts.clusters
-        self.names = None if facts.names is None else np.asarray(facts.names.names, dtype=np.int32)
+        self.names = facts.names
         self.data = facts.data
         self.spec = facts.data.spec
         images = facts.data.embedded or facts.data
@@ -138,7 +137,7 @@ class Predictor:
             columns = nearest_centres(prediction.embedding, self._centres)._asdict()
         table = pd.DataFrame({name: values.numpy() for name, values in columns.items()})
         if self.names is not None:
-            table[NAME] = self.names[table["cluster"]]
+            table = with_names(table, self.names)
         if self.embedding == "columns":
             h = prediction.embedding.flatten(1).float().cpu().numpy()
             table = table.join(pd.DataFrame(h).add_prefix("embedding_"))
@@ -433,22 +432,14 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         DataError: the suffix is another one (`check_table`), or the file cannot be written.
     """
     check_table(path)
-    table = writable(table)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.name.endswith(".parquet"):
             table.to_parquet(path, index=False)
         else:
             write_csv(table, path)
-    except OSError as error:
-        raise DataError(f"{path} could not be written: {error.strerror or error}") from None
-
-
-def writable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with file names that UTF-8 can hold: other bytes of a name become escapes."""
-    if "file" not in table:
-        return table
-    return table.assign(file=[name.encode("utf-8", "backslashreplace").decode() for name in table["file"]])
+    except (OSError, UnicodeError) as error:
+        raise DataError(f"{path} could not be written: {short_text(error)}") from None
 
 
 def check_table(path: Path) -> None:

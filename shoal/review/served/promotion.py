@@ -156,10 +156,9 @@ def version_of(client: Any, run: RunFolder, name: str) -> str:
         PromotionError: MLflow has none.
     """
     run_id = run.status().tracking.mlflow_run
-    if run_id:
-        for version in client.search_model_versions(f"run_id = '{run_id}'"):
-            if version.name == name:
-                return str(version.version)
+    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    if versions:
+        return str(versions[0].version)
     raise PromotionError(f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +26,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.runs import listed_runs
-from shoal.review.results.site_clusters import site_rows
+from shoal.review.results.summary import size
 from shoal.review.served.explain import explain
 from shoal.review.served.server_view import server_view
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
@@ -124,10 +125,15 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     report = (run.path / "report.html").read_text()
     assert "Have each site look at the samples of its clusters" in report
     assert "mean by site" in report
-    rows = {row["site"]: row for row in site_rows(run)}
-    assert {site: row["clients"] for site, row in rows.items()} == {"east": "2", "north": "1", "south": "1"}
-    assert sum(int(row[f"cluster {number}"]) for row in rows.values() for number in range(10)) == 180
-    assert rows["north"]["sent in messages"] in report
+    lines = re.findall(
+        "<tr><td>(.*)</td></tr>", report[report.index("<h2>Sites</h2>") : report.index("<h2>Clients</h2>")]
+    )
+    rows = {site: others for site, *others in (line.split("</td><td>") for line in lines)}
+    assert {site: others[0] for site, others in rows.items()} == {"east": "2", "north": "1", "south": "1"}
+    assert sum(int(count) for others in rows.values() for count in others[3:]) == 180
+    clients = run.table("clients")
+    sent = clients[clients["client"].isin(run.lineage().sites["north"].clients)]["bytes_up"].sum()
+    assert rows["north"][2] == size(sent)
     for look in (partial(explain, cluster=0), server_view):
         with pytest.raises(RunError, match="`shoal site report RUN` shows a site its own clusters"):
             look(run)
