@@ -17,7 +17,6 @@ JSON_METHODS = {"to_json", "from_json"}
 REASONS: dict[str, tuple[str, ...]] = {
     "a record as JSON, on its way to a file or back": (
         "core.records.record_to_json",
-        "core.seal.digest_of",
         "core.seal.sealed",
         "core.seal.unsealed",
         "engine.store.codec.read_sealed",

@@ -83,6 +83,7 @@ def test_every_method_has_a_section(name: str) -> None:
         (["rounds=0"], ["rounds", "greater than or equal to 1"]),
         (["rounds"], ["--set 'rounds'", "key.path=value"]),
         (["local.lr=-1"], ["local.lr", "greater than 0"]),
+        (["method.settings=[1]"], ["method.settings", "dictionary"]),
     ],
 )
 def test_wrong_settings_are_named(overrides: list[str], words: list[str]) -> None:
