@@ -199,26 +199,21 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
         data: digest of the data set.
     """
     origin: WarmStart | None = None
-    reason = "there is no champion" if champion is None else "night.start is scratch"
+    message = "starts from the method's own state: night.start is scratch"
+    if champion is None:
+        message = "starts from the method's own state: there is no champion"
     with contextlib.ExitStack() as claim:
         try:
             if champion is not None and night.start == "champion":
                 origin = WarmStart.from_run(champion)
+                message = f"starts from the state of the champion, run {origin.run}"
             run = claim.enter_context(claimed_run(settings, origin=origin, data=data))
         except WarmStartError as error:
             if settings.workers.runner == "sites":
                 raise  # they could not judge its state either
-            origin = None
-            reason = str(error)
+            message = f"starts from the method's own state: {error}"
             run = claim.enter_context(claimed_run(settings, data=data))
-        if origin is None:
-            message = f"starts from the method's own state: {reason}"
-        else:
-            message = f"starts from the state of the champion, run {origin.run}"
-        named_after = {}
-        if champion is not None:
-            named_after = {"champion": champion.name}
-        run.event(NIGHT, message=message, **named_after)
+        run.event(NIGHT, message=message, champion=champion and champion.name)
         yield run
 
 
