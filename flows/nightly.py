@@ -25,10 +25,8 @@ from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.nights import (
     champion_in_use,
     check_settings,
-    choose_night_method,
     earlier_method,
     judged_run,
-    keep_choice,
 )
 from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify
 from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn
@@ -116,7 +114,6 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     taken = take_in(settings, night)
     log.info(taken.message)
     tell_left_out(settings, taken, log)
-    settings, choice = choose_night_method(settings)
     judged = judged_run(settings, taken.digest)
     if judged is not None and not is_done(judged):  # cut short before MLflow had the decision
         with claimed(judged):
@@ -135,7 +132,6 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
     with night_run(settings, night, champion, taken.digest) as run:
-        keep_choice(run, choice)
         decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")
     show_decision(settings, run, decision, drifts)

@@ -89,9 +89,7 @@ def new_run(
     lineage = replace(lineage, clusters_chosen=clusters, method_chosen=method)
     run = RunFolder.create(runs or places.runs(), settings, lineage)
     try:
-        record_method(run, method)
-        if clusters is not None:
-            record_choice(run, clusters)
+        record_choices(run, method, clusters)
         record_data(run, settings, prepared, table)
         if origin is not None:
             origin.keep(run)
@@ -144,22 +142,18 @@ def with_open_method(
     return settings, method
 
 
-def record_method(run: RunFolder, choice: MethodChoice | None) -> None:
-    """Write to the run's events which method was chosen and why, and which named settings it does not use."""
-    if choice is None:
-        return
-    run.event("method_chosen", message=choice.reason)
-    if choice.unused:
-        run.event("settings_unused", level=WARNING, message=choice.unused)
-
-
-def record_choice(run: RunFolder, choice: Choice) -> None:
-    """Write to the run's events how its number of clusters was chosen."""
-    tried = f"of {choice.min_clusters} to {choice.max_clusters}"
-    message = f"{choice.clusters} clusters, {tried}: {choice.rule}"
-    if choice.doubt:
-        message += f"; do not trust this number: {choice.doubt}"
-    run.event("clusters_chosen", message=message)
+def record_choices(run: RunFolder, method: MethodChoice | None, clusters: Choice | None) -> None:
+    """Write to the run's events which method and number of clusters were chosen, and which named settings are unused."""
+    if method is not None:
+        run.event("method_chosen", message=method.reason)
+        if method.unused:
+            run.event("settings_unused", level=WARNING, message=method.unused)
+    if clusters is not None:
+        tried = f"of {clusters.min_clusters} to {clusters.max_clusters}"
+        message = f"{clusters.clusters} clusters, {tried}: {clusters.rule}"
+        if clusters.doubt:
+            message += f"; do not trust this number: {clusters.doubt}"
+        run.event("clusters_chosen", message=message)
 
 
 def record_data(run: RunFolder, settings: Settings, prepared: PreparedSet, table: Partition) -> None:
