@@ -73,10 +73,6 @@ class Night:
     drift: list[str] = field(default_factory=list)
     clusters: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        return asdict(self)
-
 
 @flow(
     name="nightly",
@@ -102,7 +98,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     tag_flow_run(settings)
     wait_for_sites(settings)
     with claimed_nights(settings.data.name), without_tags():
-        return one_night(settings, night).to_json()
+        return asdict(one_night(settings, night))
 
 
 def one_night(settings: Settings, night: NightSettings) -> Night:
