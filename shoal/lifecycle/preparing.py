@@ -64,7 +64,7 @@ def transport() -> Transport:
     Raises:
         ShoalError: there is none.
     """
-    return ServerTransport(open_study(places.home()), GATHER_MINUTES)
+    return ServerTransport(open_study(), GATHER_MINUTES)
 
 
 def with_known_choices(settings: Settings) -> Settings:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from shoal.engine.cluster.dask_pool import dask_pool
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.sites.server import ServerTransport
@@ -38,6 +37,6 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
             yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
             return
         if workers.runner == "sites":
-            yield SitesPool(ServerTransport(open_study(places.home()), resolve_timeout(workers, device)))
+            yield SitesPool(ServerTransport(open_study(), resolve_timeout(workers, device)))
             return
         yield stack.enter_context(dask_pool(workers, device))
