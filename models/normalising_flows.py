@@ -73,15 +73,10 @@ class Coupling(nn.Module):
         self.net = net
         self.rescale = nn.Parameter(torch.ones(channels))
 
-    def scale_and_shift(self, read: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-scale and shift of the changed part."""
-        raw, shift = self.net(read).chunk(2, dim=1)
-        rescale = self.rescale.view(1, -1, *[1] * (raw.dim() - 2))
-        return torch.tanh(raw) * rescale, shift
-
     def forward(self, read: Tensor, changed: Tensor) -> tuple[Tensor, Tensor]:
         """Return the changed part after the coupling, and its log-determinant (n,)."""
-        log_scale, shift = self.scale_and_shift(read)
+        raw, shift = self.net(read).chunk(2, dim=1)
+        log_scale = torch.tanh(raw) * self.rescale.view(1, -1, *[1] * (raw.dim() - 2))
         return changed * log_scale.exp() + shift, log_scale.flatten(1).sum(1)
 
 
@@ -105,17 +100,12 @@ class CouplingFlow(Flow, ABC):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return z and the log-determinant (n,)."""
         parts, total = self.split(x)
-        for layer, coupling in enumerate(couplings_of(self.couplings)):
+        for layer, coupling in enumerate(self.couplings):
             read = layer % len(parts)
             changed = (read + 1) % len(parts)
             parts[changed], log_det = coupling(parts[read], parts[changed])
             total = total + log_det
         return self.join(parts), total
-
-
-def couplings_of(modules: nn.Module) -> list[Coupling]:
-    """Return the couplings among the children of a module."""
-    return [module for module in modules.children() if isinstance(module, Coupling)]
 
 
 def linear_layers(inputs: int, width: int, outputs: int) -> nn.Sequential:
@@ -237,25 +227,18 @@ class CycleRealNVP(CouplingFlow):
         shape: (channels, height, width); height and width even.
         width: filters; of a dense network a quarter of the hidden width.
         blocks: residual blocks of each network; a dense one has none.
-        margin: of `Logit`.
         turns: number of times around.
         dense: use linear layers instead of convolutions.
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        width: int = 32,
-        blocks: int = 2,
-        margin: float = 0.05,
-        turns: int = 2,
-        dense: bool = False,
+        self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, turns: int = 2, dense: bool = False
     ) -> None:
         super().__init__()
         if shape[1] % 2 or shape[2] % 2:
             raise ValueError(f"the cycle mask needs images of even height and width, given {shape}")
         self.shape = tuple(shape)
-        self.logit = Logit(margin)
+        self.logit = Logit()
         part = (shape[0], shape[1] // 2, shape[2] // 2)
         self.couplings = nn.ModuleList(
             Coupling(
@@ -281,9 +264,7 @@ def _quadrants(x: Tensor) -> list[Tensor]:
     return [x[..., :h, :w], x[..., :h, w:], x[..., h:, w:], x[..., h:, :w]]
 
 
-def build_flow(
-    name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, dense: bool = False
-) -> Flow:
+def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, dense: bool = False) -> Flow:
     """Return a flow by name: affine and tabular for vectors, cycle for images; only cycle may be dense.
 
     Raises:
@@ -292,7 +273,7 @@ def build_flow(
     if name == "cycle":
         if len(shape) != 3:
             raise ValueError(f"flow {name!r} is for images, and a sample has shape {shape}: use affine or tabular")
-        return CycleRealNVP(shape, width, blocks, margin, dense=dense)
+        return CycleRealNVP(shape, width, blocks, dense=dense)
     if name == "affine":
         return AffineFlow(math.prod(shape))
     if name == "tabular":

@@ -6,13 +6,14 @@ import os
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+from shoal.engine.messages.masks import secret_key
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteCall
 from shoal.engine.sites.own_rules import OwnRules
-from shoal.engine.sites.rules import Rules
 from shoal.lifecycle.taking_in import take_in_at_site
 
 
@@ -28,12 +29,15 @@ def keep_within(home: Path) -> None:
     sys.addaudithook(watch)
 
 
-class NightRules(Rules):
-    """Refuse what a file `refuse` in the home names."""
+def night_rules() -> Any:
+    """Rules that refuse what a file `refuse` in the home names, and nothing else."""
 
-    def refusal(self, call: SiteCall, settings: Settings | None, samples: int | None) -> str | None:
+    def refusal(call: SiteCall, settings: object, samples: object) -> str | None:
         refused = places.home() / "refuse"
         return f"no {call.do} at night" if refused.exists() and refused.read_text() == call.do else None
+
+    allowed = {"asks": False, "least_group": 1, "tells_columns": True, "mask_key": secret_key(places.home(), 0).hex()}
+    return mock.Mock(spec=OwnRules, refusal=refusal, **allowed)
 
 
 def serve(pipe: Connection, name: str, home: Path) -> None:
@@ -42,7 +46,7 @@ def serve(pipe: Connection, name: str, home: Path) -> None:
     os.chdir(home)
     keep_within(home)
 
-    rules = OwnRules(places.site(), take_in_at_site) if (home / "site" / "policy.yaml").exists() else NightRules()
+    rules = OwnRules(places.site(), take_in_at_site) if (home / "site" / "policy.yaml").exists() else night_rules()
     agent = SiteAgent(name, home / "data" / "store", home / "runs", rules)
     while True:
         try:

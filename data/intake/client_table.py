@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.core.records import record_to_json
 from shoal.data.intake.names import names_of
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.tables import find_column, read_table
@@ -78,20 +77,7 @@ def label_names(column: pd.Series, path: Path, onto: PreparedSet | None, intake:
 TABLES = "tables"
 """Entry of a manifest's `extra`: name and sha256 of each table or file of arrays that was added, in this order."""
 ROLES = "table_roles"
-"""Entry of a manifest's `extra`: `TableRoles`."""
-
-
-@dataclass(frozen=True)
-class TableRoles:
-    """The columns of a set's tables that are no features.
-
-    Attributes:
-        client: the client of a row.
-        label: the label of a row; empty without labels.
-    """
-
-    client: str
-    label: str = ""
+"""Entry of a manifest's `extra`: the columns of a set's tables that name the client and the label; no label: empty."""
 
 
 def table_origin(path: Path, onto: PreparedSet | None, client: str, label: str) -> dict[str, Any]:
@@ -107,7 +93,7 @@ def table_origin(path: Path, onto: PreparedSet | None, client: str, label: str) 
     """
     origin = file_origin({path.name: path}, onto)
     if onto is None:
-        origin[ROLES] = record_to_json(TableRoles(client, label))
+        origin[ROLES] = {"client": client, "label": label}
     return origin
 
 

@@ -33,6 +33,8 @@ LAST_WORDS = {
 }
 """What a column is named like by its last word, as in `patient_id`."""
 CONSTANT = "with the same value in every row"
+NO_TEXT = -1
+"""In place of a largest number of different texts: no column of text is taken."""
 MIN_ROWS = 10
 """Smallest number of rows in which equal values say something."""
 ALL = "*"
@@ -50,7 +52,6 @@ def feature_columns(
     path: Path,
     *,
     named: Sequence[str] | None = None,
-    known: Sequence[str] = (),
     max_categories: int = MAX_CATEGORIES,
     intake: Intake | None = None,
 ) -> list[str]:
@@ -61,7 +62,6 @@ def feature_columns(
         path: the file, for errors.
         named: the features by name, each entry one name or several with commas between them; `*` stands for all
             measurements. None: all measurements.
-        known: the columns of the set that the rows are appended to; they are always taken.
         max_categories: largest number of different texts of a column of text that is taken.
         intake: notes of the columns that are left out, with the reason.
 
@@ -71,9 +71,7 @@ def feature_columns(
     notes = intake or Intake()
     columns = [str(column) for column in table.columns]
     notes.see("columns", len(columns))
-    reasons = {
-        column: "" if column in known else why_no_measurement(table, column, max_categories) for column in columns
-    }
+    reasons = {column: why_no_measurement(table, column, max_categories) for column in columns}
     if named is not None:
         wanted = _named(named, reasons, path)
         reasons = {column: "" if column in wanted else "not named by --features" for column in columns}
@@ -87,7 +85,7 @@ def feature_columns(
     for column, reason in reasons.items():
         if reason:
             notes.leave_out(f"column {reason}", column)
-        elif named is None and not known and table[column].dtype.kind in "iu" and table[column].is_unique:
+        elif named is None and table[column].dtype.kind in "iu" and table[column].is_unique:
             notes.note("column with another whole number in every row, taken as a measurement", column)
     notes.take("columns", len(taken))
     return taken
@@ -105,6 +103,8 @@ def why_no_measurement(table: pd.DataFrame, column: str, max_categories: int = M
     texts = category_values(values)
     if texts is None:
         constant = pd.api.types.is_numeric_dtype(values) and values.nunique(dropna=False) == 1
+    elif max_categories == NO_TEXT:
+        return "of text, which windows do not hold"
     else:
         if 1 < len(values) == len(texts):
             return "with another text in every row"

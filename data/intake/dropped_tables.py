@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.core.records import record_from_json
-from shoal.data.intake.client_table import ROLES, TableRoles, known_tables
+from shoal.data.intake.client_table import ROLES, known_tables
 from shoal.data.intake.folder_files import files_below
 from shoal.data.intake.images import RejectedFile, note_left_out
 from shoal.data.intake.options import AddOptions
@@ -58,8 +57,8 @@ def dropped_tables(folder: Path, onto: PreparedSet, test: float) -> Arrivals:
         DataError: its windows overlap.
     """
     notes = Intake()
-    roles = record_from_json(TableRoles, onto.manifest.extra[ROLES])
-    options = AddOptions(client_column=roles.client, label_column=roles.label or None)
+    roles = onto.manifest.extra[ROLES]
+    options = AddOptions(client_column=roles["client"], label_column=roles["label"] or None)
     read = read_rows
     if WINDOWS in onto.manifest.extra:
         read = read_windows

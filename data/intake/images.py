@@ -41,16 +41,15 @@ class Picture:
 
     Attributes:
         path: below the folder.
-        pixels: uint8 (height, width) for grey, else (height, width, 3). Empty if it has another size and is not
-            resized.
-        size: height and width in the file.
+        pixels: uint8 (height, width) for grey, else (height, width, 3).
         changes: how it was converted; empty where it was not.
+        resized: from which size to which; empty where it was not.
     """
 
     path: str
     pixels: np.ndarray = field(repr=False)
-    size: tuple[int, int]
     changes: str = ""
+    resized: str = ""
 
 
 def usual_size(names: Sequence[str], root: Path) -> tuple[int, int]:
@@ -64,8 +63,7 @@ def read_images(
 ) -> tuple[list[Picture], list[RejectedFile]]:
     """Decode every file, one at a time, and collect all failures.
 
-    An image is resized, or its pixels are dropped, before the next one is decoded, so that memory holds a single image
-    of full size.
+    An image is resized, or rejected, before the next one is decoded, so that memory holds a single image of full size.
 
     Args:
         names: the files, below `root`.
@@ -75,6 +73,7 @@ def read_images(
     """
     pictures = []
     rejected = []
+    expected = f"{wanted[0]}x{wanted[1]}"
     for name in names:
         try:
             pixels, changes = decode_with_changes(root / name)
@@ -82,9 +81,14 @@ def read_images(
             rejected.append(RejectedFile(name, str(error), error.kind))
             continue
         height, width = pixels.shape[:2]
-        if (height, width) != wanted:
-            pixels = resized_pixels(pixels, wanted) if resize else np.empty((0, 0), dtype=np.uint8)
-        pictures.append(Picture(name, pixels, (height, width), changes))
+        if (height, width) == wanted:
+            pictures.append(Picture(name, pixels, changes))
+        elif resize:
+            change = f"resized from {height}x{width} to {expected}"
+            pictures.append(Picture(name, resized_pixels(pixels, wanted), changes, change))
+        else:
+            reason = f"odd-sized: {height}x{width} (height x width), expected {expected}"
+            rejected.append(RejectedFile(name, reason, f"not {expected} (height x width)", odd=True))
     return pictures, rejected
 
 
@@ -105,13 +109,6 @@ def in_form(pixels: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 def channels_of(pictures: list[Picture]) -> int:
     """Return 1 if all images are grey, else 3."""
     return 1 if all(picture.pixels.ndim == 2 for picture in pictures) else 3
-
-
-def planes(pixels: np.ndarray, channels: int) -> np.ndarray:
-    """Return an image as uint8 (channels, height, width); a grey one among coloured ones has three equal planes."""
-    if pixels.ndim == 3:
-        return pixels.transpose(2, 0, 1)
-    return np.broadcast_to(pixels, (channels, *pixels.shape))
 
 
 def listing(rejected: Sequence[RejectedFile], max_lines: int = 100) -> str:

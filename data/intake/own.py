@@ -6,7 +6,6 @@ the client of each training sample (numbers into the manifest's `extra["clients"
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +23,6 @@ from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
-
-Reader = Callable[[Path, Path, PreparedSet | None, AddOptions, Intake], Batch]
-"""Takes a file or folder, the store, the set to append to, what the user says, and notes of the intake."""
 
 
 def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake | None = None) -> PreparedSet:
@@ -50,22 +46,13 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
         DataError: something is unreadable, does not fit, or lacks clients (files, columns and rows are named), or the
             name is taken.
     """
-    read: Reader = _read_table
-    if holds_vectors(path):
-        read = read_vectors
-    elif path.is_dir():
-        read = _read_images
     check_spelling(name)
-    if options.clients is not None and read is not read_vectors:
-        raise DataError(
-            f"--clients names the client of each vector in a file of arrays, and {path} is no such file: leave it out"
-        )
     with writing(own_folder(store, name)):
         onto = check_name(name, store, options.force, options.append)
         notes = intake or Intake()
         if onto is not None and onto.manifest.classes is None and options.labels is not None:
             return _with_labels(path, onto, options, notes)
-        batch = read(path, store, onto, options, notes)
+        batch = _read(path, store, onto, options, notes)
         return store_batch(name, store, batch, options.test, options.seed, onto)
 
 
@@ -80,19 +67,31 @@ def _with_labels(path: Path, onto: PreparedSet, options: AddOptions, intake: Int
     return store_labels(onto, label, options.labels.name, intake)
 
 
-def _read_images(folder: Path, _store: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
-    batch = read_folder(folder, onto, options, intake).batch
-    if batch is None:
-        count = intake.known.get("files", 0)
-        raise NothingNew(f"the set has all of these {count} images already: nothing to append")
-    return batch
-
-
-def _read_table(path: Path, _store: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
-    """Return the rows of a table, or its windows where the user asks for them or the set holds some."""
+def _read(path: Path, store: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
+    """Return what a file or folder has that a set lacks, as it would be stored; nothing is written."""
+    if holds_vectors(path):
+        _check_kind(onto, "vector", "vectors")
+        return read_vectors(path, store, onto, options, intake)
+    if options.clients is not None:
+        raise DataError(
+            f"--clients names the client of each vector in a file of arrays, and {path} is no such file: leave it out"
+        )
+    if path.is_dir():
+        _check_kind(onto, "image", "images")
+        batch = read_folder(path, onto, options, intake).batch
+        if batch is None:
+            count = intake.known.get("files", 0)
+            raise NothingNew(f"the set has all of these {count} images already: nothing to append")
+        return batch
     if options.cuts_windows or (onto is not None and onto.manifest.kind == "series"):
         return read_windows(path, onto, options, intake)
+    _check_kind(onto, "vector", "rows of a table")
     return read_rows(path, onto, options, intake)
+
+
+def _check_kind(onto: PreparedSet | None, kind: str, what: str) -> None:
+    if onto is not None and onto.manifest.kind != kind:
+        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: {what} cannot be appended to it")
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> PreparedSet | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.data.intake.copies import MIN_TRAIN
 from shoal.data.intake.folder_files import client_folders, find_images, one_spelling
 from shoal.data.intake.image_decoding import CONVERTED
 from shoal.data.intake.images import (
@@ -17,9 +15,9 @@ from shoal.data.intake.images import (
     Picture,
     RejectedFile,
     channels_of,
+    in_form,
     listing,
     note_left_out,
-    planes,
     read_images,
     usual_size,
 )
@@ -27,11 +25,9 @@ from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.names import one_spelling_each
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Arrivals, Batch, known_files
-from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import PreparedSet
 
-WAITING = "of a new client with a single image: waits for more"
 NO_CLIENT = "in no client's folder"
 CHANGED = "is another image than the one of this name in the set: give it another name"
 MAX_NAMED = 10
@@ -51,22 +47,20 @@ def read_folder(
     Files of the set are recognised by name, in any Unicode form.
 
     Args:
-        folder: its sub-folders are the clients; images may lie deeper below them.
+        folder: exists; its sub-folders are the clients; images may lie deeper below them.
         onto: the set to append to.
         options: of the user.
         intake: notes of what is taken, adapted and left out.
-        grows: the folder is watched: files of the set are read only where they were written to since, clients may have
-            no image, and new clients wait for a second one.
+        grows: the folder is watched: files of the set are read only where they were written to since, and clients may
+            have no image.
 
     Raises:
-        DataError: there is no folder or no client, a client has no image, files are refused (all of them are listed),
+        DataError: there is no client, a client has no image, files are refused (all of them are listed),
             or labels do not fit.
     """
     options = options or AddOptions()
     notes = intake or Intake()
     size = _wanted_size(options.height_and_width, onto)
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder")
     clients = client_folders(folder)
     if not clients and not grows:
         raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
@@ -74,13 +68,13 @@ def read_folder(
     written = (onto.folder / "manifest.json").stat().st_mtime if grows and onto is not None else -np.inf
     names, rejected = _files(folder, known, written, notes)
     size = size or usual_size(names, folder)
-    pictures, unreadable = read_images(names, folder, size, resize=options.on_odd == "resize")
-    rejected += unreadable
+    pictures, unusable = read_images(names, folder, size, resize=options.on_odd == "resize")
+    rejected += unusable
     taken = []
     for picture in pictures:
         there = known.get(one_spelling(picture.path))
-        if fault := _fault(picture, size, onto, options):
-            rejected.append(fault)
+        if onto is not None and onto.manifest.shape[0] == 1 and picture.pixels.ndim == 3:
+            rejected.append(RejectedFile(picture.path, "coloured, and the set is grey"))
         elif there is None:
             taken.append(picture)
         elif onto is not None and _is_same(picture, there, onto):
@@ -88,12 +82,10 @@ def read_folder(
         else:
             rejected.append(RejectedFile(picture.path, CHANGED))
     _refuse_by_choice(rejected, options, folder)
-    if grows:
-        taken = _without_waiting(taken, onto, notes)
-    else:
-        filled = {_top(name) for name in (*known, *(one_spelling(picture.path) for picture in taken))}
-        _refuse_bare(folder, clients, filled, rejected, notes)
     note_left_out(rejected, notes)
+    if not grows:
+        filled = {_top(name) for name in (*known, *(one_spelling(picture.path) for picture in taken))}
+        _refuse_bare(folder, [client for client in clients if one_spelling(client) not in filled], notes)
     return Arrivals(_batch(folder, taken, size, onto, options, notes), rejected, len(taken), notes)
 
 
@@ -111,34 +103,10 @@ def _files(folder: Path, known: Container[str], written: float, notes: Intake) -
     return names, loose
 
 
-def _fault(
-    picture: Picture, size: tuple[int, int], onto: PreparedSet | None, options: AddOptions
-) -> RejectedFile | None:
-    """Return why a picture does not fit the set; None if it does."""
-    if picture.size != size and options.on_odd != "resize":
-        target = f"{size[0]}x{size[1]}"
-        reason = f"odd-sized: {picture.size[0]}x{picture.size[1]} (height x width), expected {target}"
-        return RejectedFile(picture.path, reason, f"not {target} (height x width)", odd=True)
-    if onto is not None and onto.manifest.shape[0] == 1 and picture.pixels.ndim == 3:
-        return RejectedFile(picture.path, "coloured, and the set is grey")
-    return None
-
-
 def _is_same(picture: Picture, there: tuple[str, int], onto: PreparedSet) -> bool:
     part, index = there
     x = getattr(onto, f"{part}_x")
-    return np.array_equal(planes(picture.pixels, onto.manifest.shape[0]), x[index])
-
-
-def _without_waiting(pictures: list[Picture], onto: PreparedSet | None, notes: Intake) -> list[Picture]:
-    """Return the pictures without those of new clients that have too few to be trained on, which are noted."""
-    known = set() if onto is None else set(onto.manifest.extra["clients"])
-    count = Counter(map(_client, pictures))
-    waiting = {client for client in count if count[client] < MIN_TRAIN and tidy(client) not in known}
-    for picture in pictures:
-        if _client(picture) in waiting:
-            notes.leave_out(WAITING, picture.path)
-    return [picture for picture in pictures if _client(picture) not in waiting]
+    return np.array_equal(in_form(picture.pixels, onto.manifest.shape), x[index])
 
 
 def _refuse_by_choice(rejected: list[RejectedFile], options: AddOptions, folder: Path) -> None:
@@ -153,16 +121,16 @@ def _refuse_by_choice(rejected: list[RejectedFile], options: AddOptions, folder:
     refuse(refused, folder)
 
 
-def _refuse_bare(
-    folder: Path, clients: Sequence[str], filled: Container[str], rejected: Sequence[RejectedFile], notes: Intake
-) -> None:
-    """Refuse clients without a usable image, and list what their folders hold."""
-    bare = [client for client in clients if one_spelling(client) not in filled]
+def _refuse_bare(folder: Path, bare: Sequence[str], notes: Intake) -> None:
+    """Refuse clients without a usable image, and list what was left out of their folders."""
     if not bare:
         return
-    instead = [each for each in rejected if _top(each.path) in bare]
-    for reason, names in notes.left_out.items():
-        instead += [RejectedFile(ascii(name)[1:-1], reason) for name in names if _top(name) in bare]
+    instead = [
+        RejectedFile(ascii(name)[1:-1], reason)
+        for reason, names in notes.left_out.items()
+        for name in names
+        if _top(name) in bare
+    ]
     there = f"; what lies there:\n{listing(instead, 20)}" if instead else ""
     raise DataError(f"no usable image in the folders of these clients of {folder}: {', '.join(bare)}{there}")
 
@@ -183,10 +151,9 @@ def _batch(
     label = None if options.labels is None else read_labels(options.labels, files, onto, notes)
     extra = {}
     for picture in pictures:
-        if picture.size != size:
+        if picture.resized:
             extra = {"on_odd": "resize"}  # what a model of the set does with new images
-            reason = f"resized from {picture.size[0]}x{picture.size[1]} to {size[0]}x{size[1]}"
-            notes.adapt(f"resized to {size[0]}x{size[1]} (height x width)", picture.path, reason)
+            notes.adapt(f"resized to {size[0]}x{size[1]} (height x width)", picture.path, picture.resized)
         if picture.changes:
             notes.adapt(CONVERTED, picture.path, picture.changes)
         if picture.pixels.ndim == 2 and channels == 3:
@@ -197,7 +164,7 @@ def _batch(
     owner = [client_of[_client(picture)] for picture in pictures]
     x = np.empty((len(pictures), channels, *size), dtype=np.uint8)
     for place, picture in zip(x, pictures, strict=True):
-        place[:] = planes(picture.pixels, channels)
+        place[:] = in_form(picture.pixels, place.shape)
     there = f" ({notes.known.get('files', 0)} were there already)" if onto else ""
     return Batch(
         "image",
@@ -225,8 +192,6 @@ def _wanted_size(size: tuple[int, int] | None, onto: PreparedSet | None) -> tupl
     """Return the size of the set to append to, else the size that the user gives."""
     if onto is None:
         return size
-    if onto.manifest.kind != "image":
-        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: images cannot be appended to it")
     _, height, width = onto.manifest.shape
     if size not in (None, (height, width)):
         raise DataError(f"{onto.manifest.name!r} holds images of {height}x{width}: leave the size out")

@@ -28,9 +28,6 @@ from shoal.data.intake.table_coding import (
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import PreparedSet
 
-LEFT_OUT = "columns_left_out"
-"""Entry of a manifest's `extra` with the columns that are not features of the set."""
-
 
 def read_rows(path: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the rows of a table as they would be stored; nothing is written.
@@ -56,7 +53,6 @@ def read_rows(path: Path, onto: PreparedSet | None, options: AddOptions, intake:
             "features": coding.features(),
             CODING: record_to_json(coding),
             COLUMNS: kind_of_columns(coding, x),
-            LEFT_OUT: [str(column) for column in table.columns if column not in coding.columns],
         }
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
@@ -98,41 +94,26 @@ def refuse_known_rows(files: Sequence[str], path: Path, onto: PreparedSet | None
 def _coding(
     table: pd.DataFrame, path: Path, onto: PreparedSet | None, options: AddOptions, intake: Intake
 ) -> TableCoding:
-    """Return the coding of a new set, or that of the set to append to, after checking that it has its columns."""
+    """Return the coding of a new set, or that of the set to append to, whose columns the table must have."""
     if onto is None:
         max_categories = options.max_categories
         taken = feature_columns(table, path, named=options.features, max_categories=max_categories, intake=intake)
         coding = find_coding(table[taken], path, options.missing or "refuse", max_categories, intake)
         return with_fills(coding, table, path)
-    if onto.manifest.kind != "vector":
-        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: rows of a table cannot be appended to it")
-    return _coding_of_set(table, path, onto, options, intake)
-
-
-def _coding_of_set(
-    table: pd.DataFrame, path: Path, onto: PreparedSet, options: AddOptions, intake: Intake
-) -> TableCoding:
-    """Return the coding of the set to append to, after checking that the table has its columns."""
     coding = coding_of(onto.manifest)
     if options.missing not in (None, coding.missing):
         raise DataError(
             f"{onto.manifest.name!r} was added with --missing {coding.missing}, and its rows follow one rule: leave "
             "--missing out"
         )
-    known = list(coding.columns)
-    for column in onto.manifest.extra.get(LEFT_OUT, []):
-        if column in table.columns and options.features is None:
-            table = table.drop(columns=column)
-            intake.see("columns")
-            intake.leave_out("column that the set does not have", column)
-    taken = feature_columns(table, path, named=options.features, known=known, intake=intake)
-    lacking = set(known) - set(taken)
-    more = set(taken) - set(known)
-    faults = [f"{word} {_some(sorted(names))}" for word, names in (("lacks", lacking), ("also has", more)) if names]
-    if faults:
+    if lacking := sorted(set(coding.columns) - set(table.columns)):
         raise DataError(
-            f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it {', and '.join(faults)}"
+            f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it lacks {_some(lacking)}"
         )
+    for column in table.columns.difference(coding.columns, sort=False):
+        intake.leave_out("column that the set does not have", column)
+    intake.see("columns", len(table.columns))
+    intake.take("columns", len(coding.columns))
     return coding
 
 

@@ -45,8 +45,6 @@ def read_vectors(path: Path, store: Path, onto: PreparedSet | None, options: Add
     Raises:
         DataError: see `shoal.data.intake.own.add`.
     """
-    if onto is not None and onto.manifest.kind != "vector":
-        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: vectors cannot be appended to it")
     features = options.features
     if features is not None and len(features) != 1:
         raise DataError(f"--features names {len(features)} arrays, expected the one that holds the vectors of {path}")

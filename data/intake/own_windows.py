@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +11,16 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.intake.client_table import ClientTable, read_client_table, table_origin
-from shoal.data.intake.columns import category_values, feature_columns
+from shoal.data.intake.columns import NO_TEXT, feature_columns
 from shoal.data.intake.names import in_order, names_of
-from shoal.data.intake.options import AddOptions, WindowOptions
+from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Batch, NothingNew, known_files
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.intake.tables import find_column, numbers_of
 from shoal.data.intake.times import Times, times_of
 from shoal.data.intake.windows import (
-    LONGER,
     MIXED,
-    SHORTER,
     WINDOWS,
     Series,
     WindowRule,
@@ -49,20 +46,22 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
     Raises:
         DataError: see `shoal.data.intake.own.add` and `shoal.data.intake.windows`.
     """
-    rule = None if onto is None else window_rule(onto.manifest)
-    asked = _windows_asked(options, rule)
-    if rule is not None:
-        options = replace(options, client_column=rule.client)
-    rows = read_client_table(path, onto, options, intake, (asked.series_column or "",))
-    series = _series(rows, asked, rule, path, intake)
-    table = rows.columns.drop(columns=[tidy(asked.time_column), tidy(asked.series_column or "")], errors="ignore")
-    advice = LONGER
+    if options.missing is not None:
+        raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
+    rule = None
+    if onto is not None:
+        if options.cuts_windows:
+            raise DataError("the set knows how its windows are cut: leave --window out with --append")
+        rule = window_rule(onto.manifest)
+        options = replace(options, client_column=rule.client, time_column=rule.time, series_column=rule.series)
+    rows = read_client_table(path, onto, options, intake, (options.series_column or "",))
+    series = _series(rows, options, rule, path, intake)
+    table = rows.columns.drop(columns=[tidy(options.time_column), tidy(options.series_column or "")], errors="ignore")
     if rule is None:
-        advice = SHORTER
-        channels = _channels(table, path, options.features, intake)
-        rule = make_rule(asked, series, rows.client_column, channels)
+        channels = feature_columns(table, path, named=options.features, max_categories=NO_TEXT, intake=intake)
+        rule = make_rule(options, series, rows.client_column, tuple(channels))
     refuse_overlap(rule, options.test)
-    windows = cut(*_values(table, rule, path, intake), series, rule, intake, advice)
+    windows = cut(*_values(table, rule, path, intake), series, rule, intake)
     kept = _kept(windows, rows.label, onto, intake)
     first = [windows.rows[k][0] for k in kept]
     owner = rows.client[first].tolist()
@@ -90,17 +89,6 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
     )
 
 
-def _windows_asked(options: AddOptions, rule: WindowRule | None) -> WindowOptions:
-    """Return what the user says about windows, or the columns of the set's rule."""
-    if options.missing is not None:
-        raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
-    if rule is None:
-        return options
-    if options.cuts_windows:
-        raise DataError("the set knows how its windows are cut: leave --window out with --append")
-    return WindowOptions(time_column=rule.time, series_column=rule.series)
-
-
 def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:
     """Return the windows of a table for a model of a set of windows, (n, channels, length), and their names.
 
@@ -112,21 +100,24 @@ def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarra
     Raises:
         DataError: a column is missing, times of another kind, irregular series, or no complete window.
     """
-    rows = read_client_table(path, None, AddOptions(client_column=rule.client), intake, (rule.series,))
-    series = _series(rows, WindowOptions(time_column=rule.time, series_column=rule.series), rule, path, intake)
+    options = AddOptions(client_column=rule.client, time_column=rule.time, series_column=rule.series)
+    rows = read_client_table(path, None, options, intake, (rule.series,))
+    series = _series(rows, options, rule, path, intake)
     windows = cut(*_values(rows.columns, rule, path, intake), series, rule, intake)
     intake.take("windows", len(windows.x))
     return windows.x, windows.names
 
 
-def _series(rows: ClientTable, asked: WindowOptions, rule: WindowRule | None, path: Path, intake: Intake) -> Series:
+def _series(
+    rows: ClientTable, options: AddOptions, rule: WindowRule | None, path: Path, intake: Intake
+) -> list[Series]:
     """Return the series of a table; each is called CLIENT, or CLIENT/SERIES where a column names the series."""
     times = _times(
-        rows.columns, find_column(rows.columns, asked.time_column, path, "--time-column"), rule, path, intake
+        rows.columns, find_column(rows.columns, options.time_column, path, "--time-column"), rule, path, intake
     )
     keys = list(rows.client)
-    if asked.series_column and asked.series_column != rows.client_column:
-        column = find_column(rows.columns, asked.series_column, path, "--series-column")
+    if options.series_column and options.series_column != rows.client_column:
+        column = find_column(rows.columns, options.series_column, path, "--series-column")
         names = names_of(rows.columns[column], path, "series", (), intake)
         keys = [f"{client}/{name}" for client, name in zip(rows.client, names, strict=True)]
     return split_series(keys, times)
@@ -157,16 +148,6 @@ def refuse_overlap(rule: WindowRule, test: float) -> None:
             "windows overlap, so that those of the test part would share samples with those to train on: give --step "
             "as long as --window, or leave --test out"
         )
-
-
-def _channels(table: pd.DataFrame, path: Path, named: Sequence[str] | None, intake: Intake) -> tuple[str, ...]:
-    """Return the columns that are measured; texts are left out."""
-    for column in map(str, table.columns):
-        if named is None and category_values(table[column]) is not None:
-            intake.see("columns")
-            intake.leave_out("column of text, which windows do not hold", column)
-            table = table.drop(columns=column)
-    return tuple(feature_columns(table, path, named=named, intake=intake))
 
 
 def _values(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -> tuple[np.ndarray, np.ndarray]:

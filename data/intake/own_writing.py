@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +58,7 @@ def write_by_client(folder: Path, manifest: Manifest, parts: Mapping[str, Part])
             files[OWNER[name]] = _write_array(scratch / OWNER[name], part.owner.astype(np.int64))
         for client in range(len(manifest.extra["clients"])):
             files |= _write_client(scratch, client, parts)
-        write_manifest(Manifest(**{**asdict(manifest), "digest": digest, "files": files}), scratch)
+        write_manifest(replace(manifest, digest=digest, files=files), scratch)
 
 
 def _write_client(scratch: Path, client: int, parts: Mapping[str, Part]) -> dict[str, str]:

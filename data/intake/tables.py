@@ -71,7 +71,6 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
     if not len(table):
         raise DataError(f"{path} has no rows")
     spelled = {str(column): tidy(str(column)) for column in table.columns}
-    _check_columns(list(map(str, table.columns)), path)
     table.columns = pd.Index(spelled.values())
     if intake is not None:
         note_spellings(spelled, "columns", intake)
@@ -182,14 +181,14 @@ def _check_columns(names: list[str], path: Path) -> None:
     refuse_alike(names, "columns", path)
 
 
-def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray | None = None) -> np.ndarray:
+def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray) -> np.ndarray:
     """Return a column as float32 (rows,), and note conversions.
 
     Args:
         values: the column.
         name: of the column.
         intake: notes of conversions.
-        missing: rows without a value, bool (rows,), which become 0; None: no row may lack one.
+        missing: rows without a value, bool (rows,), which become 0.
 
     Raises:
         DataError: the fault of the values, without the column's name.
@@ -200,7 +199,7 @@ def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray
         numeric = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):  # lists, categories, intervals
         raise DataError(f"{shown(values.dtype)} is not a number") from None
-    present = np.ones(len(values), dtype=bool) if missing is None else ~missing
+    present = ~missing
     numeric = np.where(present, numeric, 0.0)
     with np.errstate(over="ignore"):
         x = numeric.astype(np.float32)

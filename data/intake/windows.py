@@ -27,10 +27,6 @@ MIN_LENGTH = 2
 INCOMPLETE = "window without exactly its samples"
 """There is a gap, its series does not fill it, or the clocks change in it."""
 MIXED = "window with more than one label"
-SHORTER = "give a shorter --window"
-"""Advice for a new set without a complete window: its rule can still be chosen."""
-LONGER = "give longer series, without gaps"
-"""Advice where the rule is that of a set or of a model."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +90,17 @@ def window_rule(manifest: Manifest) -> WindowRule:
 
 @dataclass(frozen=True)
 class Series:
-    """The samples of all series, by time within each.
+    """The samples of one series, by time.
 
     Attributes:
-        name: of each series.
-        row: for each series the rows of the table.
-        times: for each series the times of these rows, ascending.
+        name: of the series.
+        rows: their rows in the table.
+        times: of these rows, ascending.
     """
 
-    name: list[str]
-    row: list[np.ndarray]
-    times: list[Times]
+    name: str
+    rows: np.ndarray
+    times: Times
 
 
 @dataclass(frozen=True)
@@ -140,20 +136,20 @@ def duration(text: str, option: str, times: Times) -> int:
     return ticks
 
 
-def split_series(keys: Sequence[str], times: Times) -> Series:
-    """Return the rows of each series by time; `keys` names the series of each row."""
+def split_series(keys: Sequence[str], times: Times) -> list[Series]:
+    """Return all series; `keys` names the series of each row."""
     names, number = np.unique(np.asarray(keys, dtype=str), return_inverse=True)
     order = np.lexsort((times.ticks, number))
     parts = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
-    return Series([str(name) for name in names], parts, [times.rows(part) for part in parts])
+    return [Series(str(name), part, times.rows(part)) for name, part in zip(names, parts, strict=True)]
 
 
-def make_rule(options: WindowOptions, series: Series, client: str, channels: tuple[str, ...]) -> WindowRule:
+def make_rule(options: WindowOptions, series: Sequence[Series], client: str, channels: tuple[str, ...]) -> WindowRule:
     """Return the rule of a new set.
 
     Args:
         options: of the user.
-        series: all samples.
+        series: all of them.
         client: the column of clients.
         channels: the measured columns.
 
@@ -161,10 +157,10 @@ def make_rule(options: WindowOptions, series: Series, client: str, channels: tup
         DataError: --window or --step is not a whole number of samples.
     """
     assert options.window is not None
-    times = series.times[0]
+    times = series[0].times
     window = duration(options.window, "--window", times)
     step = window if options.step is None else duration(options.step, "--step", times)
-    distances = sorted(distance for part in series.times if (distance := usual_distance(part)))
+    distances = sorted(distance for part in series if (distance := usual_distance(part.times)))
     if not distances:
         raise DataError("no series has two samples at different times: name the series of a row with --series-column")
     usual = distances[len(distances) // 2]
@@ -182,7 +178,7 @@ def make_rule(options: WindowOptions, series: Series, client: str, channels: tup
         )
     origin = 0
     if times.dated:
-        first = min(int(part.ticks[0]) for part in series.times)
+        first = min(int(part.times.ticks[0]) for part in series)
         zone = times.zone or "UTC"
         origin = pd.Timestamp(first, unit="ns", tz=zone).tz_localize(None).normalize().as_unit("ns").value
     return WindowRule(
@@ -200,33 +196,33 @@ def make_rule(options: WindowOptions, series: Series, client: str, channels: tup
     )
 
 
-def cut(
-    x: np.ndarray, missing: np.ndarray, series: Series, rule: WindowRule, intake: Intake, advice: str = LONGER
-) -> Windows:
+def cut(x: np.ndarray, missing: np.ndarray, series: Sequence[Series], rule: WindowRule, intake: Intake) -> Windows:
     """Return the complete windows of all series, and note the others.
 
     Args:
         x: the channels of each row, float32 (rows, channels).
         missing: rows that lack a value, bool (rows,): they are gaps.
-        series: the rows of each series.
+        series: all of them.
         rule: of the set.
         intake: notes of windows that were left out.
-        advice: what to do where no window is complete, for the error.
 
     Raises:
         DataError: no window is complete, a series is irregular, or its samples are at other distances than the set's.
     """
     rows = []
     names = []
-    for name, row, times in zip(series.name, series.row, series.times, strict=True):
-        places, regular = regular_places(name, times, rule.distance)
-        present = ~missing[row]
-        row = row[present]
-        for low, title in _complete(name, places[present], _shown(regular[present], rule), rule, intake):
+    for each in series:
+        places, regular = regular_places(each.name, each.times, rule.distance)
+        present = ~missing[each.rows]
+        row = each.rows[present]
+        for low, title in _complete(each.name, places[present], _shown(regular[present], rule), rule, intake):
             rows.append(row[low : low + rule.length])
             names.append(title)
     if not rows:
-        raise DataError(f"no window of {rule.length} samples is complete in any of {len(series.name)} series: {advice}")
+        raise DataError(
+            f"no window of {rule.length} samples is complete in any of {len(series)} series: give longer series, "
+            "without gaps, or, for a new set, a shorter --window"
+        )
     return Windows(np.ascontiguousarray(x[np.stack(rows)].transpose(0, 2, 1), dtype=np.float32), rows, names)
 
 

@@ -86,14 +86,9 @@ def largest_remainder(proportions: np.ndarray, total: int) -> np.ndarray:
     """
     shares = proportions / proportions.sum() * total
     counts = np.floor(shares).astype(np.int64)
-    # Floating point may put a share an ulp above its whole number, so the rest can be negative too.
     rest = total - int(counts.sum())
-    order = np.argsort(counts - shares, kind="stable")
-    counts[order[: max(rest, 0)]] += 1
-    if rest < 0:
-        counts[np.argsort(-counts, kind="stable")[:-rest]] -= 1
-    result: np.ndarray = counts
-    return result
+    counts[np.argsort(counts - shares, kind="stable")[:rest]] += 1
+    return np.asarray(counts)
 
 
 def _deal_counts(labels: np.ndarray, values: np.ndarray, counts: np.ndarray, draw: np.random.Generator) -> np.ndarray:

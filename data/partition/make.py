@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +17,6 @@ from shoal.data.partition.schemes import (
     LabelsPerClient,
     Majority,
     PartitionSettings,
-    check_settings,
 )
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import PreparedSet
@@ -42,18 +42,15 @@ def make_partition(
         seed: of every draw.
 
     Raises:
-        PartitionError: settings are out of bounds, labels or a column are missing, there are more clients than samples,
-            or a client would have fewer than two samples. Natural clients with fewer than two samples, or three with a
-            validation split, are left out instead, as long as two others remain.
+        PartitionError: labels or a column are missing, there are more clients than samples, or a client would have
+            fewer than two samples. Natural clients with fewer than two samples, or three with a validation split, are
+            left out instead, as long as two others remain.
     """
-    check_settings(settings)
     streams = Streams(seed)
     samples = _limited(len(prepared.train_x), limit, streams)
     _check_clients(settings.clients, len(samples), limit)
     labels = None if prepared.train_y is None else np.asarray(prepared.train_y)[samples]
     owner, about = _deal(settings, _Samples(prepared, samples, labels), streams)
-    if isinstance(settings, ByColumn):
-        owner, about = _without_small(owner, about, settings.validation)
     names: tuple[str, ...] = about.pop("names", ())
     groups: dict[str, int] = prepared.manifest.extra.get(GROUPS, {})
     truth: tuple[int, ...] = about.pop("truth", tuple(groups[name] for name in names if groups))
@@ -170,23 +167,30 @@ def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator)
     listed = prepared.manifest.extra.get("clients", []) if settings.column == "client" else []
     names = [str(listed[int(v)]) if 0 <= int(v) < len(listed) else str(v) for v in values]
     owner = owner.astype(np.int64)[samples.indices]
-    about: dict[str, Any] = {}
-    if settings.clients > len(values):
+    if settings.clients > len(names):
         raise PartitionError(
             f"partition.clients is {settings.clients}, but column {settings.column!r} of {prepared.manifest.name!r} "
-            f"names {len(values)} clients: expected at most that, or 0 for all"
+            f"names {len(names)} clients: expected at most that, or 0 for all"
         )
-    if settings.clients and settings.clients < len(values):
-        kept = np.sort(draw.choice(len(values), size=settings.clients, replace=False))
-        renumbered = np.full(len(values), deal.NOBODY, dtype=np.int64)
-        renumbered[kept] = np.arange(len(kept))
-        owner = renumbered[owner]
-        names = [names[k] for k in kept]
-        about["left_out"] = {
-            "samples": int((owner == deal.NOBODY).sum()),
-            "reason": f"{len(kept)} of {len(values)} clients take part",
-        }
-    return owner, {**about, "names": tuple(names), "clients": len(names)}
+    chosen = np.arange(len(names))
+    reasons = []
+    if settings.clients and settings.clients < len(names):
+        chosen = np.sort(draw.choice(len(names), size=settings.clients, replace=False))
+        reasons.append(f"{len(chosen)} of {len(names)} clients take part")
+    sizes = np.bincount(owner, minlength=len(names))
+    small, too_few = _small_clients([names[k] for k in chosen], sizes[chosen], settings.validation)
+    if small:
+        reasons.append(too_few)
+    kept = [k for k in chosen if names[k] not in small]
+    number = np.full(len(names), deal.NOBODY, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    owner = number[owner]
+    about: dict[str, Any] = {"names": tuple(names[k] for k in kept), "clients": len(kept)}
+    if reasons:
+        about["left_out"] = {"samples": int((owner == deal.NOBODY).sum()), "reason": "; ".join(reasons)}
+    if small:
+        about["left_out"]["clients"] = small
+    return owner, about
 
 
 def _need_labels(samples: _Samples, settings: PartitionSettings) -> np.ndarray:
@@ -198,42 +202,27 @@ def _need_labels(samples: _Samples, settings: PartitionSettings) -> np.ndarray:
     return samples.labels
 
 
-def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) -> tuple[np.ndarray, dict[str, Any]]:
-    """Leave out natural clients with fewer samples than a method can learn from.
+def _small_clients(names: Sequence[str], sizes: np.ndarray, validation: float) -> tuple[dict[str, int], str]:
+    """Return the natural clients with fewer samples than a method can learn from, with their samples, and in words.
 
     Args:
-        owner: the client of each sample, int64 (n,).
-        about: names and number of the clients, and what is left out already.
+        names: of the clients that take part.
+        sizes: the number of samples of each.
         validation: share of each client's samples that is held out.
 
     Raises:
         PartitionError: fewer than two of several clients would remain.
     """
-    names = about["names"]
-    sizes = np.bincount(owner[owner >= 0], minlength=len(names))
     needed = MIN_TRAIN_SAMPLES + (validation > 0)
-    small = sizes < needed
-    if not small.any():
-        return owner, about
-    left = first_of([f"{names[k]!r}" for k in np.flatnonzero(small)])
-    count = int(small.sum())
-    too_few = f"fewer than {needed} samples"
-    if (~small).sum() < min(2, len(names)):
+    small = {name: int(size) for name, size in zip(names, sizes, strict=True) if size < needed}
+    left = first_of([f"{name!r}" for name in small])
+    too_few = f"{len(small)} of {len(names)} clients have fewer than {needed} samples"
+    if small and len(names) - len(small) < min(2, len(names)):
         raise PartitionError(
-            f"{count} of {len(names)} clients have {too_few} ({left}), and at least 2 clients are needed: add samples "
+            f"{too_few} ({left}), and at least 2 clients are needed: add samples "
             "of them to the data set, raise data.limit, lower partition.validation, or set partition.kind to iid"
         )
-    number = np.cumsum(~small) - 1
-    number[small] = deal.NOBODY
-    kept = np.where(owner >= 0, number[owner], deal.NOBODY)
-    reasons = [about["left_out"]["reason"]] if "left_out" in about else []
-    left_out = {
-        "samples": int((kept == deal.NOBODY).sum()),
-        "reason": "; ".join([*reasons, f"{count} of {len(names)} clients have {too_few}: {left}"]),
-        "clients": {names[k]: int(sizes[k]) for k in np.flatnonzero(small)},
-    }
-    remaining = tuple(name for name, leave in zip(names, small, strict=True) if not leave)
-    return kept, {**about, "names": remaining, "clients": len(remaining), "left_out": left_out}
+    return small, f"{too_few}: {left}"
 
 
 def _check_sizes(sizes: np.ndarray) -> None:

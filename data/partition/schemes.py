@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
 from typing import Literal
 
-from shoal.core.errors import PartitionError
 from shoal.core.setting import setting
 
 
@@ -112,27 +109,3 @@ def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
     if auto.clients is None:
         del values["clients"]  # each scheme has its own default
     return ByColumn(**values) if own_clients else IID(**values)
-
-
-def check_settings(settings: PartitionSettings) -> None:
-    """Refuse values outside their bounds, for dataclasses made in Python; forms and files are checked elsewhere.
-
-    Raises:
-        PartitionError: names the setting, its value and what is allowed.
-    """
-    if SCHEMES.get(settings.kind) is not type(settings):
-        raise PartitionError(f"{type(settings).__name__} is not a partition scheme; the schemes: {', '.join(SCHEMES)}")
-    words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        for bound, word in words.items():
-            limit = each.metadata.get(bound)
-            if limit is None:
-                continue
-            # The default says the kind of number: clients is whole, beta is not.
-            kind, noun = (Integral, "a whole number") if isinstance(each.default, int) else (Real, "a number")
-            if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
-                raise PartitionError(f"partition.{each.name} is {value!r}, expected {noun} {word} {limit}")
-            inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
-            if not inside:
-                raise PartitionError(f"partition.{each.name} is {value}, expected {word} {limit}")

@@ -35,18 +35,9 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def as_text(value: Any) -> Any:
-    """Return text with ' before it if a spreadsheet would compute it; other values unchanged.
+    """Return text with ' before it if a spreadsheet would compute it, or if it looks like such text; others unchanged.
 
     >>> as_text("=1+1.png"), as_text("photo.png"), as_text(-1)
     ("'=1+1.png", 'photo.png', -1)
     """
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
-
-
-def from_text(value: str) -> str:
-    """Return the original of a text that `as_text` returned.
-
-    >>> from_text(as_text("'=1"))
-    "'=1"
-    """
-    return value[1:] if value.startswith("'") and _FORMULA.match(value) else value

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from shoal.core.errors import DataError, shown
 from shoal.data.sets.by_client import FOLDER, OWNER, file_sha256
 from shoal.data.sets.prepared import Manifest, PreparedSet, new_set, write_manifest
 from shoal.data.sets.remedy import EMBEDDED, SITES
+from shoal.data.sets.writing import link
 
 COLUMNS = "features"
 CODING = "coding"
@@ -203,9 +202,6 @@ def link_clients(scratch: Path, manifest: Manifest, site: str, prepared: Prepare
         client, _, file = rest.partition("/")
         target = f"{FOLDER}/{numbers[int(client)]:04d}/{file}"
         (scratch / target).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(prepared.folder / name, scratch / target)
-        except OSError:
-            shutil.copy2(prepared.folder / name, scratch / target)
+        link(prepared.folder / name, scratch / target)
         files[target] = sha256
     return files

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -22,11 +21,11 @@ from shoal.core.errors import DataError
 from shoal.data.sets.built_in import SETS, DataSet, LoadedSet, Request
 from shoal.data.sets.prepared import Manifest, PreparedSet, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import OWN, remedy
-from shoal.data.sets.writing import writing
+from shoal.data.sets.writing import link, writing
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
-_OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
+_OPTION = "-([a-z]+)([0-9]{1,18})"
 
 
 def store_folder(store: Path, name: str) -> Path:
@@ -102,15 +101,8 @@ def stage_own(store: Path, name: str) -> Path:
     if source == target:
         return target
     with writing(target), new_version(target) as scratch:
-        shutil.copytree(source, scratch, copy_function=_link, dirs_exist_ok=True)
+        shutil.copytree(source, scratch, copy_function=link, dirs_exist_ok=True)
     return target
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSet, dict[str, int], str]:
@@ -224,13 +216,10 @@ def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loa
 
 def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:
     """Return the built-in set and the options of a name; None for another name."""
-    for known in sorted(SETS, key=len, reverse=True):
-        if name == known:
-            return SETS[known], {}
-        if name.startswith(f"{known}-"):
-            parts = [_OPTION.fullmatch(part) for part in name.removeprefix(f"{known}-").split("-")]
-            if all(part is not None for part in parts):
-                return SETS[known], {part[1]: int(part[2]) for part in parts if part is not None}
+    for known, data_set in SETS.items():
+        options = name.removeprefix(known)
+        if name.startswith(known) and re.fullmatch(f"({_OPTION})*", options):
+            return data_set, {option: int(value) for option, value in re.findall(_OPTION, options)}
     return None
 
 

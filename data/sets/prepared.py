@@ -16,7 +16,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -192,14 +192,12 @@ def write_prepared(
     """
     ordered = {name: arrays.get(name) for name in ARRAYS}
     check_arrays(manifest, ordered)
-    digest = array_digest({**ordered, **(columns or {})})
-    complete = Manifest(**{**asdict(manifest), "digest": digest, "files": {}})
+    columns = columns or {}
+    complete = replace(manifest, digest=array_digest({**ordered, **columns}), files={})
     with new_set(folder) as scratch:
-        for name, array in ordered.items():
+        for name, array in {**ordered, **{f"column_{name}": column for name, column in columns.items()}}.items():
             if array is not None:
                 np.save(scratch / f"{name}.npy", np.asarray(array), allow_pickle=False)
-        for name, column in (columns or {}).items():
-            np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
         write_manifest(complete, scratch)
     return complete
 
@@ -302,12 +300,12 @@ def _array(path: Path, manifest: Manifest) -> np.ndarray:
     """
     try:
         array = _mapped(path)
+        if array.dtype.kind not in "buif":
+            raise BadRecord(f"it holds {array.dtype}, and no numbers")
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything
         raise DataError(
             f"{path} cannot be read ({short_text(error)}): {remedy(path.parent, manifest.extra)}"
         ) from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "buif":
-        raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
     return array
 
 

@@ -1,8 +1,9 @@
-"""Locks of sets in the store: one process at a time writes a set; others wait, and say so."""
+"""Writing of sets in the store: one process at a time writes a set; others wait, and say so."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,14 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         for names in folder.parent.glob(f".{names_file(folder).name}.*.tmp"):
             names.unlink(missing_ok=True)
+
+
+def link(source: str | Path, target: str | Path) -> None:
+    """Link a file of a set, which takes no space, or copy it where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def lock_of(folder: Path) -> Path:

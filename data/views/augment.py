@@ -17,6 +17,9 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.views.array_views import ARRAY_RECIPES, ArrayRecipe, array_view
 
+BLUR_SIGMA = (0.1, 1.0)
+"""The smallest and the largest sigma of a blur, pixels."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -31,7 +34,6 @@ class Recipe:
         jitter_p: probability that a view is jittered.
         grey: probability that a colour view loses its colour.
         blur: probability of a Gaussian blur.
-        blur_sigma: its smallest and largest sigma, pixels.
         move: width and height are scaled by the exponential of at most this either way, and shifted by at most this
             share of them: the image itself lies in the middle of such views, which it does not among crops.
         shear: largest shift of the upper edge against the lower one, as a share of the width, either way.
@@ -44,7 +46,6 @@ class Recipe:
     jitter_p: float = 0.0
     grey: float = 0.0
     blur: float = 0.0
-    blur_sigma: tuple[float, float] = (0.1, 1.0)
     move: float = 0.0
     shear: float = 0.0
 
@@ -104,30 +105,18 @@ def choose_recipe(
     Raises:
         ValueError: there is no such recipe for data of this shape.
     """
-    _check_recipe(settings.recipe, shape)
+    recipes: dict[str, AnyRecipe] = {**RECIPES}
+    what = "images"
     if len(shape) < 3:
-        return _array_recipe(settings.recipe, shape)
-    if settings.recipe == "auto":
-        recipe = auto or _recipe_of_set(name, shape)
-    else:
-        recipe = RECIPES[settings.recipe]
-    return recipe
-
-
-def _check_recipe(name: str, shape: tuple[int, ...]) -> None:
-    images = len(shape) == 3
-    what = "images" if images else "vectors and windows"
-    recipes = list(RECIPES if images else ARRAY_RECIPES)
-    if name not in ("auto", "none", *recipes):
-        raise ValueError(f"augment.recipe is {name!r}; of {what} there are auto, {', '.join(recipes)}, none")
-
-
-def _array_recipe(name: str, shape: tuple[int, ...]) -> ArrayRecipe:
-    if name == "none":
-        return ArrayRecipe()
-    if name == "auto":
-        return ARRAY_RECIPES["columns" if len(shape) == 1 else "windows"]
-    return ARRAY_RECIPES[name]
+        recipes = {**ARRAY_RECIPES, "none": ArrayRecipe()}
+        what = "vectors and windows"
+    if settings.recipe in recipes:
+        return recipes[settings.recipe]
+    if settings.recipe != "auto":
+        raise ValueError(f"augment.recipe is {settings.recipe!r}; of {what} there are auto, {', '.join(recipes)}")
+    if len(shape) < 3:
+        return recipes["columns" if len(shape) == 1 else "windows"]
+    return auto or _recipe_of_set(name, shape)
 
 
 def _recipe_of_set(name: str, shape: tuple[int, ...]) -> Recipe:
@@ -282,7 +271,7 @@ def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
     from kornia.filters import filter2d_separable, get_gaussian_kernel1d
 
     chosen = draws.chance(recipe.blur)
-    sigma = draws.uniform(*recipe.blur_sigma)
+    sigma = draws.uniform(*BLUR_SIGMA)
     # An odd kernel of about a tenth of the side, as in SimCLR.
     size = max(3, min(x.shape[-2:]) // 10 * 2 + 1)
     # `gaussian_blur2d` without its check of sigma, which waits for the device.

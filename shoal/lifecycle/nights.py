@@ -127,9 +127,8 @@ def compare_at_sites(
     path = challenger.path / "champion.safetensors"
     save_server(path, take_over_model(fresh, read_state(champion).judged.tensors, facts.method, champion.name))
     round = challenger.status().round
-    sites = SiteEvaluation(facts, call)
-    states = sites.states(RoundPaths(challenger.path, round).server, round, load_index(challenger, round))
-    answers = sites.ask_all([Compare(*state, path, site=site) for site, state in states])
+    server = RoundPaths(challenger.path, round).server
+    answers = SiteEvaluation(facts, call).ask(Compare, server, round, load_index(challenger, round), path)
     path.unlink()
     if isinstance(answers, Failure):
         raise JudgingError(f"run {challenger.name} cannot be compared with the champion: {answers.error}")

@@ -244,12 +244,15 @@ def refusing_policy(trial: Trial) -> str:
 
 
 def random_bytes(trial: Trial) -> str:
-    """random bytes to both ports of the server"""
+    """random bytes to the server's port and socket"""
 
     def act() -> None:
-        inner = json.loads(trial.study.entry.read_text())["port"]
-        for port in (trial.study.port, inner):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as link:
+        for family, address in (
+            (socket.AF_INET, ("127.0.0.1", trial.study.port)),
+            (socket.AF_UNIX, str(trial.study.socket)),
+        ):
+            with contextlib.suppress(OSError), socket.socket(family) as link:
+                link.connect(address)
                 link.sendall(np.random.default_rng(0).bytes(1 << 20))
 
     return trial.run(act)

@@ -196,19 +196,12 @@ def _gif() -> bytes:
     return file.getvalue()
 
 
-def idx_file(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_idx, unpack
-
-    content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
-    return Opened([content], lambda data: read_idx(unpack(data, "train-idx"), "train-idx"), "train-idx")
-
-
-def packed_idx_file(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_idx, unpack
+def gz_file(folder: Path) -> Opened:
+    from shoal.data.sets.readers import unpack
 
     content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
     seeds = [gzip.compress(content, mtime=0), gzip.compress(content, mtime=0) * 2]
-    return Opened(seeds, lambda data: read_idx(unpack(data, "train-idx.gz"), "train-idx.gz"), r"train-idx\.gz")
+    return Opened(seeds, lambda data: unpack(data, "train-idx.gz"), r"train-idx\.gz")
 
 
 def xz_file(folder: Path) -> Opened:
@@ -216,20 +209,6 @@ def xz_file(folder: Path) -> Opened:
 
     seeds = [lzma.compress(bytes(range(256)) * 4), lzma.compress(b"a" * 5000) * 2]
     return Opened(seeds, lambda data: unpack(data, "batch.bin.xz"), r"batch\.bin\.xz")
-
-
-def cifar_records(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_cifar_records
-
-    record = bytes([3]) + bytes(3072)
-    return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
-
-
-def ag_news(folder: Path) -> Opened:
-    from shoal.data.sets.readers import read_ag_news
-
-    rows = b'"1","Vote","It was close."\n"4","New ""chip""","A chip\\\\ is close."\n'
-    return Opened([rows], lambda data: read_ag_news(data, "train.csv"), r"train\.csv")
 
 
 def names_of_sets(folder: Path) -> Opened:
@@ -280,31 +259,6 @@ def set_column(folder: Path) -> Opened:
     opened = open_prepared(_prepared(folder))
     path = opened.folder / "column_client.npy"
     return Opened([path.read_bytes()], _put(path, lambda: opened.column("client")), "column_client")
-
-
-def set_files(folder: Path) -> Opened:
-    from dataclasses import replace
-
-    from shoal.data.intake.own_writing import Part, write_by_client
-    from shoal.data.sets.by_client import client_file
-    from shoal.data.sets.prepared import Manifest, open_prepared
-    from shoal.data.sets.sample_files import FILES, sample_files
-
-    x = np.zeros((4, 1, 4, 4), np.uint8)
-    part = Part(x, None, np.zeros(4, np.int64), [f"a/{k}.png" for k in range(4)])
-    nothing = Part(x[:0], None, np.zeros(0, np.int64), [])
-    about = Manifest("tiny", "image", (1, 4, 4), None, 4, 0, "a test", "none", extra={"clients": ["a"]})
-    write_by_client(folder / "tiny", about, {"train": part, "test": nothing})
-    opened = open_prepared(folder / "tiny")
-    name = client_file(0, FILES)
-    path = opened.folder / name
-
-    def read(data: bytes) -> Any:
-        path.write_bytes(data)
-        files = {**opened.manifest.files, name: hashlib.sha256(data).hexdigest()}
-        return sample_files(replace(opened, manifest=replace(opened.manifest, files=files)))
-
-    return Opened([path.read_bytes()], read, r"files\.parquet")
 
 
 def _partition(folder: Path) -> Path:
@@ -537,15 +491,11 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "BMP": _images("bmp", [_image("RGB", "BMP"), _image("L", "BMP")]),
     "WebP": _images("webp", [_image("RGB", "WEBP"), _image("RGBA", "WEBP", lossless=True)]),
     "PPM": _images("ppm", [_image("RGB", "PPM"), _image("L", "PPM")]),
-    "idx": idx_file,
-    "idx.gz": packed_idx_file,
+    "gz": gz_file,
     "xz": xz_file,
-    "CIFAR records": cifar_records,
-    "AG News": ag_news,
     "set's manifest": set_manifest,
     "set's arrays": set_array,
     "set's column": set_column,
-    "set's files": set_files,
     "partition.json": partition_manifest,
     "partition.parquet": partition_table,
     "status.json": run_status,

@@ -25,7 +25,7 @@ def has_model(kind):
 
 def notes_its_loss(kind):
     """Whether the losses of its rounds cannot be compared; those of few rounds of UIFCA and NCC can."""
-    return kind.loss_note(kind.Settings(), 50) and kind.name not in ("uifca", "ncc")
+    return kind.loss_note and kind.name not in ("uifca", "ncc")
 
 
 TRAINED = those(lambda kind: kind.trains)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.sweeps.search.definition import SearchDefinition, make_search
-from shoal.sweeps.search.page import evaluator_of, importances
+from shoal.sweeps.search.page import evaluator_of, tells_importance
 from shoal.sweeps.search.proposals import import_optuna, most_trials, propose, settle
 from shoal.sweeps.search.result import SearchResult, caveats, noise_of, result_from_trials
 
@@ -70,13 +70,13 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
     best = result.best_trial
     assert best is not None
     assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
-    found = importances(definition, study_with(trials), evaluator_of(definition))
+    assert tells_importance(definition, study_with(trials))
+    assert not tells_importance(definition, study_with(trials[:3]))
+    of = import_optuna().importance.get_param_importances
+    found = of(study_with(trials), evaluator=evaluator_of(definition))
     assert next(iter(found)) == "local.lr"
     assert found["local.batch"] < 0.2 < 0.5 < found["local.lr"]
-    assert importances(definition, study_with(trials), evaluator_of(definition)) == found, (
-        "the forest follows from the seed"
-    )
-    assert importances(definition, study_with(trials[:3]), None) == {}
+    assert of(study_with(trials), evaluator=evaluator_of(definition)) == found, "the forest follows from the seed"
 
 
 def test_a_grid_has_every_combination_once() -> None:

@@ -134,7 +134,7 @@ def test_more_trials_go_on_where_a_search_stood(bare: Path) -> None:
     result = run_search(toy(trials=2))
     page = (places.searches() / "toy" / "search.html").read_text()
     assert f"shoal run {places.searches() / 'toy' / 'best.yaml'}" in page
-    assert page.count("data:image/png;base64,") == 2 + ("Importance of settings" in page)
+    assert page.count("data:image/png;base64,") == 2 + ("(fANOVA)" in page)
     more = run_search(toy(trials=3))
     assert numbers(more)[:2] == numbers(result)
     assert len(more.trials) == 3

@@ -18,6 +18,7 @@ from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Evaluation
+from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import uniformity
 from shoal.methods.ssd.fedsimclr_kmeans import network_tensors
@@ -29,6 +30,7 @@ from shoal_research.definition import Study
 from shoal_research.figures import label_panel
 from shoal_research.ssd.finetuning import finetune_accuracy
 from shoal_research.table import Group, Table, each_run
+from shoal_research.variants.ssd_forms import FormsSSD
 
 Measure = Callable[[OpenedRun, Any, Checkpoint, Evaluation], float]
 """(run, its method, its last state, what evaluates it) to a number."""
@@ -99,7 +101,8 @@ def of_clients(opened: OpenedRun, method: SSD, checkpoint: Checkpoint, evaluatio
         order = torch.randperm(len(client.train), generator=evaluation.streams.torch(f"look {client.id}"))[:count]
         extra = method.prepare(method.broadcast(server, client.id), client)
         z = network(as_input(client.train.take(order.to(client.train.index.device)).x())).z
-        parts.append(method.directions(z, extra))
+        z = method.directions(z, extra) if isinstance(method, FormsSSD) else unit_rows(z)
+        parts.append(z)
     return uniformity(torch.cat(parts))
 
 

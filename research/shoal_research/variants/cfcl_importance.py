@@ -5,7 +5,7 @@ It also logs how evenly labels are spread over devices, which no device knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
+from shoal.core.streams import Streams
 from shoal.data.views.view import Samples
 from shoal.methods.cfcl.cfcl import CFCL
-from shoal.methods.cfcl.memory import NO_SAMPLES, pulled_samples, read_inbox, reserves
+from shoal.methods.cfcl.memory import NO_SAMPLES, package, pulled_samples, read_inbox, reserves, updated_memory
 from shoal.methods.cfcl.selection import Embeddings, macro_probability, triplet_loss
 from shoal.methods.cfcl.settings import CFCLSettings
 from shoal.methods.cfcl.state import CFCLState
@@ -88,13 +89,9 @@ class ImportanceCFCL(CFCL):
         chooses = s.selector == "receiver" and s.selection == "cfcl"
         return chooses and step % s.tau_p == 0 and step < s.steps
 
-    def updated_memory(self, message: Message, client: Client) -> Tensors:
-        """Return a device's memory with what was sent to it, its neighbours' models among it."""
-        memory = super().updated_memory(message, client)
-        for sender, received in client.inbox:
-            if "model" in received.tensors:
-                memory[f"model/{sender}"] = received.tensors["model"]
-        return memory
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Do CF-CL's step of algorithm 1, with neighbours' models in the device's memory."""
+        return super().client_update(message, with_models(client))
 
     def trained(self, message: Message, client: Client, memory: Tensors, metrics: dict[str, float]) -> Update:
         """Return the update after local steps; the model also goes to neighbours that will choose by it."""
@@ -132,16 +129,28 @@ class ImportanceCFCL(CFCL):
 
     # --- reserves and negatives ------------------------------------------------------------------------------------
 
-    def reserve(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return positions of a reserve: CF-CL's, or drawn uniformly."""
-        if self.settings.reserve_kind == "kmeans" or self.settings.reserve >= len(x):
-            return super().reserve(x, rng)
-        return torch.from_numpy(np.sort(rng.choice(len(x), self.settings.reserve, replace=False)))
+    def push(self, facts: Mapping[str, Any], client: Client, memory: Tensors) -> Update:
+        """Send each neighbour a reserve: CF-CL's, or drawn uniformly."""
+        update = super().push(facts, client, memory)
+        if self.settings.reserve_kind == "kmeans":
+            return update
+        peers = {}
+        for neighbour in update.peers:
+            rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"reserve {neighbour}")
+            chosen = self.reserve(client.train.index, rng)
+            peers[neighbour] = package(client.train, "reserve", chosen, client.streams.round)
+        return replace(update, peers=peers)
+
+    def reserve(self, samples: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return positions of a reserve that is drawn uniformly; all where there are fewer samples (n, ...)."""
+        size = min(self.settings.reserve, len(samples))
+        return torch.from_numpy(np.sort(rng.choice(len(samples), size, replace=False)))
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Take CF-CL's steps, on batches that also hold negatives where they are not of the batch."""
+        client = with_models(client)
         steps = super().local_steps(message, client)
-        pulled = len(self.updated_memory(message, client).get("pulled", NO_SAMPLES))
+        pulled = len(updated_memory(message, client).get("pulled", NO_SAMPLES))
         kind = self.settings.negatives
         if kind == "batch" or (kind == "pulled" and pulled < 2):
             return replace(steps, alike="batch")
@@ -197,6 +206,12 @@ class ImportanceCFCL(CFCL):
         if pulled.any():
             metrics["redundancy"] = float(pulled[own > 0].sum() / pulled.sum())
         return metrics
+
+
+def with_models(client: Client) -> Client:
+    """Return a device whose memory holds the models that its neighbours have sent it."""
+    sent = {f"model/{s}": received.tensors["model"] for s, received in client.inbox if "model" in received.tensors}
+    return replace(client, memory={**client.memory, **sent})
 
 
 def held_negatives(positions: Tensor, samples: int, generator: torch.Generator) -> Tensor:

@@ -5,7 +5,7 @@ By default it is CFL. Its parts are in `adversary`, `cfl_gamma` and `cfl_members
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shoal.core.setting import setting
 from shoal.data.views.view import Samples
 from shoal.methods.cfl import latest
-from shoal.methods.cfl.bipartition import cosine_matrix, separation_gap
+from shoal.methods.cfl.bipartition import bipartition, cosine_matrix, separation_gap
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.cfl.measure import ClusterMeasure, stack
 from shoal.methods.cfl.settings import CFLSettings
@@ -228,29 +228,32 @@ class CriteriaCFL(CFL):
             found.append((vectors.flatten(network) - start)[: vectors.size])
         return gamma_of(*found)
 
-    def before_clusters(self, state: CFLState, kept: Tensors, by_client: dict[int, Update], round: int) -> None:
-        """Let clients join, leave, and walk one level down the tree; sum updates over rounds."""
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Let clients join, leave, and walk one level down the tree; sum updates over rounds; then do what CFL does."""
+        state = CFLState.from_server(server)
+        kept = dict(server.state)
+        by_client = {update.client: update for update in updates}
         walking = walking_clients(kept)
-        self.membership.update(state.tree, walking, state.clients, round)
+        self.membership.update(state.tree, walking, state.clients, server.round + 1)
         if self.settings.history:
-            kept["past"] = discounted_sum(kept.get("past"), by_client, self.settings.history, state.clients, state.size)
+            past = discounted_sum(kept.get("past"), by_client, self.settings.history, state.clients, state.size)
+            kept["past"] = past
+            by_client = {client: with_tensor(update, "past", past[client]) for client, update in by_client.items()}
         walk(state.tree, walking, kept, by_client, state.size)
         with_walking(kept, walking)
         members = {client for leaf in state.tree.leaves() for client in leaf.clients}
         latest.forget(kept, set(range(state.clients)) - members)
+        return super().aggregate(replace(server, state=kept, facts=state.facts()), by_client.values())
 
-    def compared(self, rows: Tensor, active: list[int], by_client: Mapping[int, Update], kept: Tensors) -> Tensor:
-        """Return the vectors whose cosines tell clients apart: updates, of all rounds or of this one, or gradients."""
-        if self.settings.similarity == "gradients":
-            return stack(by_client, active, "gradient")
-        return kept["past"][active] if "past" in kept else rows
-
-    def measure(
-        self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState, kept: Tensors
-    ) -> ClusterMeasure:
+    def measure(self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState) -> ClusterMeasure:
         """Measure one cluster as CFL does, and what the settings ask for beside it."""
         s = self.settings
-        measured = StudiedMeasure(**vars(super().measure(node, active, by_client, state, kept)))
+        measured = StudiedMeasure(**vars(super().measure(node, active, by_client, state)))
+        if len(active) > 1 and (s.history or s.similarity == "gradients"):
+            alpha = cosine_matrix(stack(by_client, active, "past" if s.history else "gradient"))
+            groups = bipartition(alpha)
+            gap = separation_gap(alpha, np.array(state.truth)[active]) if state.truth else None
+            measured = replace(measured, alpha=alpha, groups=groups, cross=groups.cross, gap=gap)
         gammas = [by_client[client].message.facts.get("gamma") for client in active]
         if s.gamma_max == "measured" and None not in gammas:
             measured = replace(measured, gamma=float(np.median(gammas)))  # type: ignore[arg-type]
@@ -264,7 +267,7 @@ class CriteriaCFL(CFL):
         if measured.gap is None:
             return measured
         truth = np.array(state.truth)[active]
-        if "past" in kept:
+        if s.history:
             measured = replace(measured, gap_round=separation_gap(cosine_matrix(rows), truth))
         if s.similarity == "both":
             gradients = cosine_matrix(stack(by_client, active, "gradient"))
@@ -330,11 +333,16 @@ def check_settings(settings: CriteriaCFLSettings, context: Context) -> None:
             "method.gamma_max measured is the noise of one round's update, and method.history sums updates over "
             "rounds: set method.gamma_max to a number, or method.history to 0"
         )
-    if context.fraction < 1 and (gamma_max == "measured" or settings.similarity != "updates"):
+    if context.fraction < 1 and (gamma_max == "measured" or settings.similarity != "updates" or settings.history):
         raise MethodError(
-            "method.gamma_max measured and method.similarity need all clients in every round: set "
+            "method.gamma_max measured, method.similarity and method.history need all clients in every round: set "
             "participation.fraction to 1"
         )
+
+
+def with_tensor(update: Update, name: str, tensor: Tensor) -> Update:
+    """Return an update with one more tensor in its message."""
+    return replace(update, message=replace(update.message, tensors={**update.message.tensors, name: tensor}))
 
 
 def discounted_sum(

@@ -11,7 +11,7 @@ Symbols in shapes: n samples, k components, c clusters, s starts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,16 +20,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.clustering.federated_k_means import moved_centres
-from shoal.methods.contract.base import Clients, Evaluation, Server, Update
+from shoal.methods.clustering.federated_k_means import moved_centres, nearest
+from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm
-from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.ssd.fedsimclr_kmeans import (
     CENTRES,
     MAX_REST_MOVE,
     PROJECTION,
     FedSimCLRKMeans,
     FedSimCLRKMeansSettings,
+    clustered,
 )
 from shoal_research.variants.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 
@@ -79,10 +81,10 @@ class EvenFedSimCLRKMeans(FedSimCLRKMeans):
             return 0
         return iterations // 2
 
-    def declared_sums(self, server: Server, samples: int) -> MessageForm:
-        """Declare the sums of one iteration with prices, or of plain K-means."""
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Declare the sums of one iteration with prices, or what plain K-means has."""
         if PRICES not in server.model:
-            return super().declared_sums(server, samples)
+            return super().declared(server, client, samples)
         starts, clusters, width = server.model[CENTRES].shape
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         return MessageForm(
@@ -94,12 +96,15 @@ class EvenFedSimCLRKMeans(FedSimCLRKMeans):
             }
         )
 
-    def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
-        """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
-        if PRICES not in tensors:
-            return super().sums(x, tensors)
-        min_points = self.settings.min_points
-        return soft_sums(x, tensors[CENTRES], tensors[PRICES], SOFTNESS, min_points=min_points)._asdict()
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Send sums, counts and scores of one iteration with prices, or what plain K-means has."""
+        if PRICES not in message.tensors:
+            return super().client_update(message, client)
+        features, memory = self.features(message, client)
+        centres, prices = message.tensors[CENTRES], message.tensors[PRICES]
+        x = clustered(features, message.tensors)
+        sums = soft_sums(x, centres, prices, SOFTNESS, min_points=self.settings.min_points)._asdict()
+        return Update(Message({name: t.cpu() for name, t in sums.items()}), memory=memory)
 
     def start_k_means(self, server: Server, updates: Sequence[Update]) -> Server:
         """Return the state with centres for every start, and prices of 0 unless these have been dropped."""
@@ -139,10 +144,20 @@ class EvenFedSimCLRKMeans(FedSimCLRKMeans):
             return centres
         return lifted_centres(centres, server.model[PRICES][server.facts.get("best", 0)])
 
-    def points(self, features: Tensor, tensors: Tensors) -> Tensor:
-        """Return features (n, d) as points whose nearest centre is that of the cheapest cluster."""
-        x = super().points(features, tensors)
-        return lifted_samples(x) if PRICES in tensors else x
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """Return a function that assigns samples to the cheapest cluster where there are prices."""
+        lifted = self.centres(server)
+        if lifted is None or PRICES not in server.model:
+            return super().predictor(server)
+        embed = self.embedder(server)
+        centres = lifted.to(self.context.device)
+
+        def predict(x: Tensor) -> Prediction:
+            h = lifted_samples(clustered(embed(x), server.model))
+            cluster = nearest(h, centres[None])[0][0]
+            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())
+
+        return predict
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return the scores, and once there are clusters whether they have prices."""

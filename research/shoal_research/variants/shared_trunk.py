@@ -106,13 +106,10 @@ class SharedUIFCA(Method):
     warmup_rounds = 2  # centres, and moments of their clusters
     first_round_with_clusters = 3
 
-    @classmethod
-    def loss_note(cls, settings: SharedUIFCASettings, rounds: int) -> str:
-        """Return that clusters change between cluster rounds."""
-        return (
-            f"The loss may jump every {settings.comm_rounds} rounds by design: then samples are assigned to clusters "
-            "again, and it is measured against the new ones."
-        )
+    loss_note = (
+        "The loss may jump after every method.comm_rounds rounds by design: then samples are assigned to clusters "
+        "again, and it is measured against the new ones."
+    )
 
     def network(self) -> LatentMixture:
         """Build the mixture with the run's start: a seeded trunk, and standard normals."""

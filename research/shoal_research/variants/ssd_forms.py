@@ -21,11 +21,12 @@ from shoal.methods.contract.base import Client
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
-from shoal.methods.ssd.losses import distill_loss
+from shoal.methods.losses.unit_rows import unit_rows
+from shoal.methods.ssd.losses import distill_loss, dsr_loss
 from shoal.methods.ssd.ssd import SSD, SSDSettings
 from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.heads import ProjectionNet, Projections
+from shoal.models.heads import ProjectionNet
 from shoal_research.variants.decorrelation import decorrelation_term
 from shoal_research.variants.gradients import gradient_share
 
@@ -93,7 +94,7 @@ class FormsSSD(SSD):
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs; with DSR their metrics include `dsr_gradient_share`."""
         steps = super().local_steps(message, client)
-        if not self.regularised:
+        if not self.settings.gamma:
             return steps
         batches = list(steps.batches)
 
@@ -123,28 +124,40 @@ class FormsSSD(SSD):
     @property
     def has_subspaces(self) -> bool:
         """Whether each client owns a subspace."""
-        return self.regularised or self.settings.form == "hard"
+        return super().has_subspaces or self.settings.form == "hard"
 
-    def loss_of(self, out: Projections, extra: Tensors) -> StepResult:
-        """Return the loss of what the network made of both views, with FedDecorr's term, and its terms."""
-        loss, metrics = super().loss_of(out, extra)
-        beta = self.settings.decorrelation
-        if not beta:
-            return loss, metrics
-        term = decorrelation_term(out.h)
-        return loss + beta * term, {**metrics, "decorrelation": term.detach()}
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """Return SSD's loss in its form, with FedDecorr's term, and its terms."""
+        s = self.settings
+        with self.context.autocast():
+            out = model(*batch)
+        z = self.directions(out.z, extra)
+        align = align_loss(*z.chunk(2))
+        uniform = uniform_loss_of_views(z)
+        total = align + s.beta * uniform
+        numbers = {"loss_align": align, "loss_uniform": uniform}
+        if s.gamma:
+            numbers["loss_dsr"] = self.regularisation(z, extra)
+            total = total + s.gamma * numbers["loss_dsr"]
+        if s.delta:
+            numbers["loss_distill"] = self.distillation(out.h, out.z)
+            total = total + s.delta * numbers["loss_distill"]
+        if s.decorrelation:
+            term = decorrelation_term(out.h)
+            total = total + s.decorrelation * term
+            numbers["decorrelation"] = term.detach()
+        return total, numbers
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
         if self.settings.form == "hard":
             return confined(z, extra["inside"], extra["basis"])
-        return super().directions(z, extra)
+        return unit_rows(z)
 
     def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return DSR, the mean over both views of unit projections (2n, d)."""
-        if self.settings.form == "poster":
-            return squared_dsr(z, extra["scale"], extra["basis"])
-        return super().regularisation(z, extra)
+        loss = squared_dsr if self.settings.form == "poster" else dsr_loss
+        return loss(z, extra["scale"], extra["basis"])
 
     def distillation(self, h: Tensor, z: Tensor) -> Tensor:
         """Return the loss by which features (2n, d) learn from projections, or the other way round."""

@@ -14,7 +14,11 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
-from shoal.methods.contract.base import Client
+from shoal.methods.contract.base import Client, Clients, Server
+from shoal.methods.contract.message import Message
+from shoal.methods.uifca.quality import CurrentAssignment
+from shoal.methods.uifca.state import UIFCAState
+from shoal.methods.uifca.uifca import PointClusters, lowest
 from shoal_research.variants.uifca_held_out import HeldOutUIFCA, HeldOutUIFCASettings
 
 
@@ -40,6 +44,7 @@ class FoldedUIFCA(HeldOutUIFCA):
     title = "UIFCA with folds"
     about = "UIFCA that assigns the points which the last flows were not trained on."
     Settings = FoldedUIFCASettings
+    evaluation_reads_memory = True
     settings: FoldedUIFCASettings
 
     def __init__(self, settings: FoldedUIFCASettings, context: Any) -> None:
@@ -51,9 +56,33 @@ class FoldedUIFCA(HeldOutUIFCA):
         part = fold(self.context.seed, client.id, len(client.train), self.settings.folds, cluster_round)
         return part.to(client.train.index.device)
 
-    def reassigned(self, client: Client, cluster_round: int) -> Tensor:
-        """Return the positions of the part that the cluster round held out."""
-        return self.held_out(client, cluster_round)
+    def assign(self, message: Message, client: Client) -> PointClusters:
+        """Assign again, where a cluster round begins, only the points that the last one held out."""
+        told = UIFCAState.from_facts(message.facts)
+        before = client.memory.get("assignment")
+        if before is None or not told.begins_cluster_round:
+            return super().assign(message, client)
+        free = self.held_out(client, told.cluster_round - 1)
+        after = before.clone()
+        after[free] = lowest(self.losses(message.tensors["flows"], client.train.take(free), client.streams))
+        return PointClusters(after, int((after != before).sum()))
+
+    def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
+        """Return the assignment that clients would find if a cluster round began now, of the part that is held out."""
+        state = UIFCAState.from_server(server)
+        # The cluster round of these flows: a finished one has already been counted.
+        during = state.cluster_round - (1 if state.begins_cluster_round else 0)
+        clusters = []
+        losses = []
+        for client in clients:
+            rows = self.losses(server.model["flows"], client.train, client.streams)
+            free = self.held_out(client, during)
+            cluster = client.memory.get("assignment", lowest(rows)).clone()
+            cluster[free] = lowest(rows)[free]
+            clusters.append(cluster.cpu())
+            losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
+        truth = super().current_assignment(server, clients).truth
+        return CurrentAssignment(torch.cat(clusters), truth, torch.cat(losses))
 
 
 def fold(seed: int, client: int, count: int, folds: int, cluster_round: int) -> Tensor:

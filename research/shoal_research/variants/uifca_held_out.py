@@ -8,6 +8,7 @@ trained on. Within a cluster round the server keeps the best version of each flo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,6 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Upd
 from shoal.methods.contract.declared import FactForm, MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.scores.clustering import crossed, table_scores
-from shoal.methods.uifca.averaged import FlowMeans
 from shoal.methods.uifca.state import UIFCAState
 from shoal.methods.uifca.uifca import UIFCA, PointClusters, UIFCASettings
 
@@ -63,14 +63,15 @@ class HeldOutUIFCA(UIFCA):
         return replace(form, facts=facts)
 
     def learn(self, message: Message, client: Client, assigned: PointClusters) -> Update:
-        """Learn as UIFCA does, and judge the flows that were received on the held-out points."""
-        update = super().learn(message, client, assigned)
+        """Learn as UIFCA does from the other points, and judge the flows that were received on the held-out ones."""
+        told = UIFCAState.from_facts(message.facts)
+        positions = self.held_out(client, told.cluster_round)
+        of_no_flow = assigned._replace(cluster=assigned.cluster.index_fill(0, positions, -1))
+        update = replace(super().learn(message, client, of_no_flow), memory={"assignment": assigned.cluster})
         if not self.settings.held_out:
             return update
-        told = UIFCAState.from_facts(message.facts)
         restart = told.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        positions = self.held_out(client, told.cluster_round)
         losses = self.losses(flows, client.train.take(positions), client.streams)
         facts = {**update.message.facts, **held_out_losses(losses, assigned.cluster[positions])}
         return replace(update, message=replace(update.message, facts=facts))
@@ -79,23 +80,33 @@ class HeldOutUIFCA(UIFCA):
         """Return a share of a client's points, the same in every cluster round."""
         return held_out_positions(self.context.seed, client, self.settings.held_out)
 
-    def kept_tensors(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> Tensors:
-        """Return the best flows on held-out points."""
-        if not self.settings.held_out:
-            return {}
-        sums = torch.zeros(2, len(starts), dtype=torch.float64)
-        for facts in averaged.facts:
-            sums += torch.tensor([facts["held_loss"], facts["held_count"]], dtype=torch.float64)
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Average as UIFCA does, and keep the best flows on held-out points: a new cluster round begins from them."""
+        state = UIFCAState.from_server(server)
+        if not self.settings.held_out or not state.assigned:
+            return super().aggregate(server, updates)
+        sums = torch.zeros(2, len(server.model["flows"]), dtype=torch.float64)
+
+        def heard() -> Iterator[Update]:
+            for update in updates:
+                facts = update.message.facts
+                sums.add_(torch.tensor([facts["held_loss"], facts["held_count"]], dtype=torch.float64))
+                yield update
+
+        after = super().aggregate(server, heard())
         begins = state.begins_cluster_round
-        judged = starts if begins else server.model["flows"]
-        return keep_best(server.state, judged, sums, first=begins)
+        judged = self.starts() if begins and not self.settings.warm_start else server.model["flows"]
+        after = replace(after, state=keep_best(server.state, judged, sums, first=begins))
+        if UIFCAState.from_server(after).cluster_round == state.cluster_round:
+            return after
+        return after.with_model({"flows": after.state["best"]})
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return UIFCA's scores, and the purity of the held-out points."""
         return super().evaluate(server, clients, evaluation) | purity_held(self, server, clients)
 
 
-def purity_held(method: UIFCA, server: Server, clients: Clients) -> dict[str, float]:
+def purity_held(method: HeldOutUIFCA, server: Server, clients: Clients) -> dict[str, float]:
     """Return `purity_held`, of the points that no flow of a state was trained on; nothing without labels or these."""
     state = UIFCAState.from_server(server)
     found = method.current_assignment(server, clients) if state.assigned and server.round else None

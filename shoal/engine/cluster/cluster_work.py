@@ -33,13 +33,18 @@ def work(request: Request, device: str, progress: Callable[[], None] = lambda: N
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
             "that have one",
         )
+    if not request.run.is_dir():
+        return Failure(
+            f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
+            "share, under the same path: set SHOAL_HOME to it",
+        )
     _here.progress = progress
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
         workers[device] = Worker("cuda:0" if device == "cuda" else device, report_progress)
         _watch_optimisers()
-    return answer_on_host(request, workers[device].handle)
+    return workers[device].handle(request)
 
 
 def report_progress(*_: object) -> None:
@@ -50,19 +55,3 @@ def report_progress(*_: object) -> None:
 @functools.cache
 def _watch_optimisers() -> None:
     register_optimizer_step_post_hook(report_progress)
-
-
-def answer_on_host(request: Request, handle: Callable[[Request], Answer]) -> Answer:
-    """Return a host's answer to a request whose files it sees.
-
-    Args:
-        request: the request.
-        handle: does a request whose files are here (`Worker.handle`).
-    """
-    host = os.uname().nodename
-    if not request.run.is_dir():
-        return Failure(
-            f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
-            "share, under the same path: set SHOAL_HOME to it",
-        )
-    return handle(request)

@@ -250,50 +250,47 @@ class DaskPool:
 
 @contextlib.contextmanager
 def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
-    """Yield the workers of the Dask cluster at `workers.address`.
+    """Yield the workers of the running Dask cluster at `workers.address`.
 
     Raises:
         SettingsError: Dask is not installed, or no scheduler with workers answers at `workers.address`.
     """
     try:
-        import distributed  # noqa: F401 (the functions below need it)
+        import distributed
     except ImportError:
         raise SettingsError("workers.runner: dask needs the package distributed: pip install distributed") from None
-    timeout = resolve_timeout(workers, device)
     no_worker_seconds = math.inf if workers.timeout is None else NO_WORKER_SECONDS
     if isinstance(workers.timeout, float):
         no_worker_seconds = 60 * workers.timeout
-    limits: dict[str, Any] = {"no_worker_seconds": no_worker_seconds, "timeout": timeout}
-    with contextlib.ExitStack() as stack:
-        address = workers.address or ""
-        client = stack.enter_context(_connected_client(address))
-        threads = sum(client.nthreads().values())
-        if not threads:
-            raise SettingsError(f"workers.address: the scheduler at {address} has no worker yet: start one")
-        grows = workers.slots == "auto"
-        count = threads if grows else int(workers.slots)
-        pool = DaskPool(client, count, device, address=address, grows=grows, **limits)
-        yield stack.enter_context(contextlib.closing(pool))
-
-
-@contextlib.contextmanager
-def _connected_client(setting: str) -> Iterator[Any]:
-    """Yield a client of the running cluster that `workers.address` names."""
-    import distributed
-
+    address = workers.address or ""
     with contextlib.ExitStack() as stack:
         for name in NOISY_LOGGERS:
             stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL, name))
-        address = fill_variables(setting, "workers.address")
+        filled = fill_variables(address, "workers.address")
         try:
-            client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = distributed.Client(filled, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise SettingsError(
-                f"workers.address: no Dask scheduler answers at {setting} ({masked(str(error))}); start "
+                f"workers.address: no Dask scheduler answers at {address} ({masked(str(error))}); start "
                 "one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
             ) from None
         stack.callback(close_client, client)
-        yield client
+        count = sum(client.nthreads().values())
+        if not count:
+            raise SettingsError(f"workers.address: the scheduler at {address} has no worker yet: start one")
+        grows = workers.slots == "auto"
+        if not grows:
+            count = int(workers.slots)
+        pool = DaskPool(
+            client,
+            count,
+            device,
+            address=address,
+            grows=grows,
+            no_worker_seconds=no_worker_seconds,
+            timeout=resolve_timeout(workers, device),
+        )
+        yield stack.enter_context(contextlib.closing(pool))
 
 
 def close_client(client: Any) -> None:

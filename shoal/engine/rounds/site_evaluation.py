@@ -8,10 +8,11 @@ compare no samples of different sites, and is another measure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,6 @@ from shoal.methods.scores.evaluation import table_metrics
 from shoal.methods.scores.withheld import WITHHELD, bounded_scores
 from shoal.methods.training.batch_statistics import added
 
-States = list[tuple[str, tuple[Path, int, Path, tuple[ClientFiles, ...]]]]
-"""The site of a request, and its run, round, state and files of clients."""
 BY_SITE = "_by_site"
 """End of the name of a mean over sites."""
 
@@ -55,12 +54,7 @@ class SiteEvaluation:
             return EvaluateAnswer()
         known: list[Mapping[str, np.ndarray]] = []
         while True:
-            answers = self.ask_all(
-                [
-                    Recalibrate(*state, final, tuple(known), site=site)
-                    for site, state in self.states(server, round, memories)
-                ]
-            )
+            answers = self.ask(Recalibrate, server, round, memories, final, tuple(known))
             if isinstance(answers, Failure):
                 return answers
             layers = [LayerSums.from_arrays(answer.sums) for answer in answers if answer.sums]
@@ -70,23 +64,27 @@ class SiteEvaluation:
 
     def evaluate(self, server: Path, round: int, memories: MemoryIndex, *, final: bool) -> Answer:
         """Return the metrics of a state, beside which are the tensors that replace its own; arguments as above."""
-        states = self.states(server, round, memories)
-        answers = self.ask_all([Evaluate(*state, final, site=site) for site, state in states])
+        answers = self.ask(Evaluate, server, round, memories, final)
         if isinstance(answers, Failure):
             return answers
         return EvaluateAnswer(joint_metrics(self.facts.method, answers))
 
-    def states(self, server: Path, round: int, memories: MemoryIndex) -> States:
-        """Return the beginning of a request to each site."""
-        reads = self.facts.method.evaluation_reads_memory
+    def ask(
+        self, kind: Callable[..., StateRequest], server: Path, round: int, memories: MemoryIndex, *arguments: Any
+    ) -> list[EvaluateAnswer] | Failure:
+        """Return the answers of all sites to a request, in the order of their names, or the first failure.
+
+        Args:
+            kind: of the request.
+            server, round, memories: as above.
+            arguments: further ones of the request.
+        """
         requests = []
         for site, about in self.facts.lineage.sites.items():
-            files = tuple(memories.client(client) for client in about.clients) if reads else ()
-            requests.append((site, (self.facts.run.path, round, server, files)))
-        return requests
-
-    def ask_all(self, requests: Sequence[StateRequest]) -> list[EvaluateAnswer] | Failure:
-        """Return the answers of all sites, in the order of their names, or the first failure."""
+            files: tuple[ClientFiles, ...] = ()
+            if self.facts.method.evaluation_reads_memory:
+                files = tuple(memories.client(client) for client in about.clients)
+            requests.append(kind(self.facts.run.path, round, server, files, *arguments, site=site))
         with ThreadPoolExecutor(len(requests), thread_name_prefix="sites") as threads:
             answers = list(threads.map(self.call, requests))
         failed = next((answer for answer in answers if isinstance(answer, Failure)), None)

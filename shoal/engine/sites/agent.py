@@ -60,7 +60,7 @@ from shoal.engine.sites.frames import (
     unpack,
 )
 from shoal.engine.sites.held_out import Compare, compare
-from shoal.engine.sites.rules import Rules
+from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
@@ -111,14 +111,14 @@ class SiteAgent:
         name: str,
         store: Path,
         runs: Path,
-        rules: Rules | None = None,
+        rules: OwnRules,
         device: str = "cpu",
     ) -> None:
         torch.set_num_threads(1)  # for the same bits as on every worker
         self.name = name
         self.store = store.resolve()
         self.runs = runs.resolve()
-        self.rules = rules or Rules()
+        self.rules = rules
         self.worker = Worker(device)
 
     def answer(self, content: bytes) -> bytes:
@@ -189,7 +189,7 @@ class SiteAgent:
         """
         settings = samples = None
         if call.do == "plan":
-            settings = make_settings(yaml.safe_load(call.texts["settings"]))
+            settings = make_settings(yaml.safe_load(call.facts["settings"]))
             samples = min(site_set(self.prepared(settings.data.name)).train)
         elif call.run:
             opened = self.worker.opened(self.runs / call.run)
@@ -232,27 +232,25 @@ class SiteAgent:
         Raises:
             SiteRefusal: the rules refuse it. ShoalError: its parts do not belong together.
         """
-        manifest = Manifest(**json.loads(call.texts["manifest"]))
-        lineage = record_from_json(Lineage, json.loads(call.texts["lineage"]))
+        manifest = Manifest(**call.facts["manifest"])
+        lineage = record_from_json(Lineage, call.facts["lineage"])
         if manifest.name != call.data or lineage.id != call.run:
             raise BadFrame("a run of another name or set is described")
         private_folder(self.runs)
         private_folder(place)
         data = place / "data"
         if not (data / "manifest.json").exists() or read_manifest(data).digest != manifest.digest:
-            sizes = {part: list(of_part) for part, of_part in call.sizes.items()}
-            write_joined(data, manifest, sizes, (self.name, self.prepared(manifest.name)))
+            write_joined(data, manifest, call.facts["sizes"], (self.name, self.prepared(manifest.name)))
         partition = place / "partition"
         private_folder(partition)
         for name in ("partition.parquet", "partition.json"):
-            write_atomic(partition / name, files[call.texts[name]])
-        write_atomic(place / SETTINGS, call.texts["settings"].encode())
+            write_atomic(partition / name, files[call.facts[name]])
+        write_atomic(place / SETTINGS, call.facts["settings"].encode())
         write_lineage(place / LINEAGE, lineage.with_folders(str(data), str(partition)))
         self.worker = Worker(self.worker.device)  # which has not opened the run as it was before
         self.check(call)
-        if key := self.rules.mask_key:
-            for client in self.worker.opened(place).here:
-                make_private(place / KEYS / str(client), key)
+        for client in self.worker.opened(place).here:
+            make_private(place / KEYS / str(client), self.rules.mask_key)
 
     def memory(self, run: RunFolder, client: ClientAtSite) -> str | None:
         """Return the file of a client's private memory, in the run's folder; None: it has none.
@@ -330,7 +328,7 @@ class SiteAgent:
         """Return a client's answer to the same request; None: there is none, and one to another request is dropped."""
         round = call.round
         marker = RoundPaths(run.path, round).work / f"asked-{client.client}.json"
-        what = [record_to_json(client), call.texts.get("plan")]
+        what = [record_to_json(client), call.facts.get("plan")]
         asked = {"asked": digest(json.dumps(what, sort_keys=True).encode())}
         check_mask(run, call, client.client, asked)
         kept = finished_work(run, round, client.client)
@@ -372,19 +370,19 @@ class SiteAgent:
         """Judge a server state on the site's samples, and return sums."""
         server = run.path / "judged" / "server.safetensors"
         private_folder(server.parent)
-        write_atomic(server, files[call.texts["server"]], sync=False, mode=PRIVATE)
+        write_atomic(server, files[call.facts["server"]], sync=False, mode=PRIVATE)
         clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
         state = (run.path, call.round, server, clients)
         answer: Answer = EvaluateAnswer()
         if call.do == "recalibrate":
-            layers = arrays_of(files[call.texts["layers"]])
+            layers = arrays_of(files[call.facts["layers"]])
             known = tuple(layers[name] for name in sorted(layers, key=int))
             answer = self.worker.handle(Recalibrate(*state, call.final, known, site=self.name))
         elif call.do == "assign":
             answer = self.worker.handle(Assign(*state, site=self.name))
         elif call.do == "compare" and not hides_rows(run.settings()):
             champion = server.with_name("champion.safetensors")
-            write_atomic(champion, files[call.texts["champion"]], sync=False, mode=PRIVATE)
+            write_atomic(champion, files[call.facts["champion"]], sync=False, mode=PRIVATE)
             answer = compare(self.worker.opened(run.path), Compare(*state, champion, site=self.name))
         elif call.do == "evaluate" and not hides_rows(run.settings()):
             answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))

@@ -15,9 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
@@ -26,7 +26,7 @@ from nvflare.fuel.f3.cellnet.defs import Encoding, MessageHeaderKey, MessageProp
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 
-from shoal.engine.sites.transport import SiteLost
+from shoal.engine.sites.transport import SiteLost, SiteStatus
 
 SERVER = "server"
 CHANNEL = "shoal"
@@ -143,8 +143,7 @@ class ServerCell:
         self._gone: dict[str, Signal] = {}
         self._heard: dict[str, float] = {}
         self._began: dict[str, str] = {}
-        self.about: dict[str, dict[str, Any]] = {}
-        """What each site has told of itself, and when, in seconds since 1970."""
+        self._told: dict[str, SiteStatus] = {}
         self._cell.core_cell.set_cell_disconnected_cb(self._lost)
         self._cell.register_request_cb(channel=CHANNEL, topic=ALIVE, cb=self._hear)
         self._cell.start()
@@ -157,7 +156,7 @@ class ServerCell:
             self._end(site)  # of a request to the process before, whose connection may not have ended yet
         self._began[site] = began
         self._heard[site] = time.monotonic()
-        self.about[site] = {"code": str(told["code"]), "torch": str(told["torch"]), "seen": time.time()}
+        self._told[site] = SiteStatus(seen=time.time(), code=str(told["code"]), torch=str(told["torch"]))
         return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK})
 
     def _lost(self, agent: CellAgent) -> None:
@@ -175,6 +174,10 @@ class ServerCell:
         """Return whether a site is there."""
         silent = time.monotonic() - self._heard.get(site, -SILENT_SECONDS)
         return silent < SILENT_SECONDS and self._cell.core_cell.is_cell_connected(site)
+
+    def status(self, sites: Sequence[str]) -> dict[str, SiteStatus]:
+        """Return what is known of each site, by its name."""
+        return {site: replace(self._told.get(site, SiteStatus()), connected=self.connected(site)) for site in sites}
 
     def ask(self, site: str, content: bytes, seconds: float | None) -> bytes | None:
         """Send a request to a site; return the answer, or None where its connection ends before it has answered.

@@ -69,9 +69,9 @@ class SiteCall:
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
         final: see `shoal.engine.messages.wire.Evaluate`.
-        texts: of `plan`: settings; of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there
-            is one; else digests of files by their purpose.
-        sizes: of `open`, numbers of samples of each client, by part.
+        facts: JSON values by name: of `plan` the settings; of `open` settings, lineage, manifest, and numbers of
+            samples of each client, by part; of `train` the plan of a sum, if there is one; else digests of files by
+            purpose.
     """
 
     do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign", "compare"]
@@ -82,8 +82,7 @@ class SiteCall:
     clients: tuple[ClientAtSite, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     final: bool = False
-    texts: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def unpack(kind: type[Record], content: bytes) -> tuple[Record, dict[str, bytes]
 
 def plan_of(call: SiteCall) -> SumPlan | None:
     """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
-    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
+    return record_from_json(SumPlan, call.facts["plan"]) if "plan" in call.facts else None
 
 
 def array_bytes(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:

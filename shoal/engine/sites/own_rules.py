@@ -27,7 +27,6 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import SiteCall, plan_of
 from shoal.engine.sites.log import SiteLog
 from shoal.engine.sites.policy import AUTO, Asked, Policy, forbidden, forbidden_of_run, forbidden_of_sum, read_policy
-from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
@@ -38,7 +37,7 @@ WAITS = "waits for `shoal site approve"
 RESUME = "resume it at the lead (`shoal run --resume latest`)"
 
 
-class OwnRules(Rules):
+class OwnRules:
     """The rules of a site.
 
     Args:
@@ -70,23 +69,23 @@ class OwnRules(Rules):
         return read_policy(self.folder / "policy.yaml")
 
     @property
-    def asks(self) -> bool:  # type: ignore[override]
-        """See `Rules`."""
+    def asks(self) -> bool:
+        """Whether each run waits until the site's person has approved it."""
         return self.policy.approve == "ask"
 
     @property
-    def least_group(self) -> int:  # type: ignore[override]
-        """See `Rules`."""
+    def least_group(self) -> int:
+        """Least number of samples in a cell of a table that leaves the site."""
         return self.policy.min_group
 
     @property
-    def tells_columns(self) -> bool:  # type: ignore[override]
-        """See `Rules`."""
+    def tells_columns(self) -> bool:
+        """Whether the site tells what `method.name: auto` asks about the columns of its set."""
         return AUTO in self.policy.methods
 
     @property
-    def mask_key(self) -> str:  # type: ignore[override]
-        """See `Rules`."""
+    def mask_key(self) -> str:
+        """Secret key of the masks of the site's clients, in hex digits."""
         return secret_key(self.folder, 0).hex()
 
     @property
@@ -95,7 +94,13 @@ class OwnRules(Rules):
         return public_key(self.folder, 0)
 
     def refusal(self, call: SiteCall, settings: Settings | None, samples: int | None) -> str | None:
-        """See `Rules`."""
+        """Return why a request is refused; None: it is not.
+
+        Args:
+            call: the request.
+            settings: of its run; None before there is one.
+            samples: training samples of the site's smallest client in the run; None: there is no run.
+        """
         if (self.folder / "paused").exists():
             return "it is paused"
         if call.run and self.forgotten(call.run).exists():
@@ -149,7 +154,11 @@ class OwnRules(Rules):
         return [run for run, refused in last.items() if WAITS in refused and run not in decided]
 
     def spend(self, call: SiteCall, settings: Settings, clients: Sequence[int]) -> None:
-        """See `Rules`."""
+        """Account for new private updates of clients before they are computed.
+
+        Raises:
+            SiteRefusal: they would exceed the site's budget.
+        """
         if not settings.privacy.secret:
             return
         with SetLedger.from_settings(settings.data).changing() as runs:
@@ -160,12 +169,17 @@ class OwnRules(Rules):
                 raise SiteRefusal(f"{BY_POLICY} by `epsilon`: the lead asks for updates that bring it to {spent:.3g}")
 
     def take_in(self, name: str) -> None:
-        """See `Rules`."""
+        """Append to a set what is new of it, before the lead is told about it."""
         if place := self.policy.watch.get(name):
             self.intake(name, place)
 
     def leave(self, call: SiteCall | None, answer: bytes) -> None:
-        """See `Rules`."""
+        """Record an answer that is about to leave.
+
+        Args:
+            call: the request; None: it could not be read.
+            answer: all of its bytes.
+        """
         line = self.log.append(call, self.methods.get(call.run, "") if call is not None else "", answer)
         if line["refused"]:
             self.tell(line["refused"])

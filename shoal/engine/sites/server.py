@@ -1,59 +1,68 @@
 """The lead's server for its sites: it keeps their connections, and runs on the same machine ask through it.
 
-Runs reach it on the loopback interface, with a key that the server writes for its user alone.
+Runs reach it by a socket in the study's folder, which only its user can open.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
-from typing import TYPE_CHECKING
+from multiprocessing.managers import BaseManager
+from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.core.records import record_from_json
 from shoal.engine.sites.study import Study, keys_of, serving
-from shoal.engine.sites.transport import SiteLost, Waits
-from shoal.engine.store.codec import PRIVATE, write_atomic
+from shoal.engine.sites.transport import SiteLost, SiteStatus, Waits
 
-if TYPE_CHECKING:
-    from shoal.engine.sites.cells import ServerCell
-
-HERE = ("127.0.0.1", 0)
 WAIT_SECONDS = 60
 """So long a run waits for a site, or for the server, that is away."""
 POLL_SECONDS = 0.5
 TRIES = 3
 """So often a request is sent to a site whose connection ends before it has answered."""
+MAX_SOCKET_BYTES = 107
+"""Longest path that a socket may have."""
+
+
+class Link(BaseManager):
+    """Calls the server's `ServerCell` from other processes of the same user."""
+
+    @classmethod
+    def cell(cls, study: Study) -> Any:
+        """Return the cell of the server of a study.
+
+        Raises:
+            OSError, EOFError: it does not answer.
+        """
+        link = cls(str(study.socket), authkey=b"")
+        link.connect()
+        return link.reached()  # type: ignore[attr-defined]
+
+
+Link.register("reached", exposed=("ask", "status"))
 
 
 def serve(study: Study) -> None:
     """Keep the sites' connections, and answer the runs of this machine, until the process ends.
 
     Raises:
-        ShoalError: another process does, or the port is taken.
+        ShoalError: another process does, the port is taken, or the study's folder has too long a path.
     """
     from shoal.engine.sites.cells import ServerCell
 
-    key = secrets.token_bytes(32)
-    with serving(study.folder, "the server of the sites"), Listener(HERE, backlog=64, authkey=key) as listener:
+    address = str(study.socket)
+    with serving(study.folder, "the server of the sites"):
         if fault := port_fault("", study.port):  # the network would share it with another program
             raise ShoalError(f"port {study.port} cannot be used: {fault}")
+        if len(os.fsencode(address)) > MAX_SOCKET_BYTES:
+            raise ShoalError(f"{address} is too long for a socket: lead the study from a folder with a shorter path")
         cell = ServerCell(f"grpc://0:{study.port}", study.host, keys_of(study.folder))  # on every interface
-        entry = {"port": listener.address[1], "key": key.hex()}
-        write_atomic(study.entry, json.dumps(entry).encode(), mode=PRIVATE)
-        while True:
-            with suppress(OSError, EOFError, AuthenticationError):  # of someone without the key, or who has gone
-                threading.Thread(target=attend, args=(cell, study, at_once(listener.accept())), daemon=True).start()
+        study.socket.unlink(missing_ok=True)  # of a process that was killed
+        Link.register("reached", lambda: cell, exposed=("ask", "status"))
+        Link(address, authkey=b"").get_server().serve_forever()
 
 
 def port_fault(host: str, port: int) -> str:
@@ -66,24 +75,6 @@ def port_fault(host: str, port: int) -> str:
         except OSError as error:
             return error.strerror or str(error)
     return ""
-
-
-def attend(cell: ServerCell, study: Study, link: Connection) -> None:
-    """Answer one question of a run."""
-    with link, suppress(OSError, EOFError):
-        question = json.loads(link.recv_bytes())
-        if "site" not in question:
-            told = {site: {**cell.about.get(site, {}), "connected": cell.connected(site)} for site in study.sites}
-            link.send_bytes(json.dumps(told).encode())
-            return
-        try:
-            answer = cell.ask(question["site"], link.recv_bytes(), question["seconds"])
-        except SiteLost as lost:
-            link.send_bytes(json.dumps({"lost": str(lost)}).encode())
-            return
-        if answer is not None:  # else the run hears that the connection has ended
-            link.send_bytes(b"{}")
-            link.send_bytes(answer)
 
 
 class ServerTransport:
@@ -109,8 +100,10 @@ class ServerTransport:
         """
         for _ in range(TRIES):
             self._wait_for(site, waits)
-            with suppress(OSError, EOFError, AuthenticationError):
-                return self._ask(site, content)
+            with suppress(OSError, EOFError):
+                answer: bytes | None = Link.cell(self._study).ask(site, content, self._seconds)
+                if answer is not None:
+                    return answer
         raise SiteLost(f"the connection of site {site} ended {TRIES} times before it had answered")
 
     def _wait_for(self, site: str, waits: Waits) -> None:
@@ -124,31 +117,6 @@ class ServerTransport:
             said = away
             time.sleep(POLL_SECONDS)
 
-    def _ask(self, site: str, content: bytes) -> bytes:
-        with connect(self._study) as link:
-            link.send_bytes(json.dumps({"site": site, "seconds": self._seconds}).encode())
-            link.send_bytes(content)
-            told = json.loads(link.recv_bytes())
-            if "lost" in told:
-                raise SiteLost(told["lost"])
-            return link.recv_bytes()
-
-
-@dataclass(frozen=True)
-class SiteStatus:
-    """What the server knows of a site.
-
-    Args:
-        connected: whether it is there.
-        seen: when it last said so, in seconds since 1970; None: never.
-        code, torch: the digest of its Shoal, and its version of torch.
-    """
-
-    connected: bool
-    seen: float | None = None
-    code: str = ""
-    torch: str = ""
-
 
 def status_of(study: Study) -> dict[str, SiteStatus]:
     """Return what the server knows of each site, by its name.
@@ -157,12 +125,10 @@ def status_of(study: Study) -> dict[str, SiteStatus]:
         ShoalError: the server does not answer.
     """
     try:
-        with connect(study) as link:
-            link.send_bytes(b"{}")
-            told = json.loads(link.recv_bytes())
-            return {site: record_from_json(SiteStatus, entry) for site, entry in told.items()}
-    except (OSError, EOFError, AuthenticationError):
+        told: dict[str, SiteStatus] = Link.cell(study).status(study.sites)
+    except (OSError, EOFError):
         raise ShoalError("the server of the sites does not answer: start `shoal sites serve`") from None
+    return told
 
 
 def sites_away(study: Study) -> dict[str, str]:
@@ -172,20 +138,3 @@ def sites_away(study: Study) -> dict[str, str]:
     except ShoalError as error:
         return dict.fromkeys(study.sites, str(error))
     return {site: f"site {site} is not connected" for site, about in told.items() if not about.connected}
-
-
-def connect(study: Study) -> Connection:
-    """Return a connection to the server of a study.
-
-    Raises:
-        OSError, EOFError, AuthenticationError: it does not answer.
-    """
-    entry = json.loads(study.entry.read_text())
-    return at_once(Client(("127.0.0.1", entry["port"]), authkey=bytes.fromhex(entry["key"])))
-
-
-def at_once(link: Connection) -> Connection:
-    """Return a connection that sends small messages at once; else they wait 40 ms for an acknowledgement of others."""
-    with socket.socket(fileno=os.dup(link.fileno())) as same:
-        same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return link

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from shoal.engine.sites.agent import SiteAgent
-from shoal.engine.sites.rules import Rules
+from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.study import keys_of, serving
 from shoal.engine.store.code_version import shoal_version
 
 
-def serve_site(folder: Path, store: Path, runs: Path, rules: Rules, connected: Callable[[bool], None]) -> None:
+def serve_site(folder: Path, store: Path, runs: Path, rules: OwnRules, connected: Callable[[bool], None]) -> None:
     """Answer the lead until the process ends.
 
     Args:

@@ -8,11 +8,9 @@ the run's folder as if a worker here had written it. Of a private memory only ro
 from __future__ import annotations
 
 import hashlib
-import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +74,7 @@ OF_THE_LEAD = ("tracking", "workers", "checkpoint")
 
 
 class SitesPool:
-    """The sites of a transport as a pool; a site does one request at a time.
+    """The sites of a transport as a pool; a run asks a site for one thing at a time.
 
     Args:
         transport: reaches the sites.
@@ -85,9 +83,7 @@ class SitesPool:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.count = self.max_requests = max(1, len(transport.sites))
-        self._locks = {site: threading.Lock() for site in transport.sites}
-        self._lock = threading.Lock()
-        self._facts: dict[Path, RunFacts] = {}
+        self._facts = cache(lambda run: RunFacts(RunFolder(run)))
         self._open: set[tuple[str, Path]] = set()
 
     def call(self, request: Any) -> Answer:
@@ -96,7 +92,7 @@ class SitesPool:
         Raises:
             SiteLost: it did not answer.
         """
-        facts = self.facts(request.run)
+        facts = self._facts(request.run)
         if isinstance(request, ShareKeys):
             return self.keys(facts, request)
         if isinstance(request, Train):
@@ -104,32 +100,15 @@ class SitesPool:
         else:
             site = request.site
         try:
-            with self.opened(site, facts):
-                if isinstance(request, Train):
-                    return self.train(site, facts, request)
-                return self.judge(site, facts, request)
+            self.open(site, facts)
+            if isinstance(request, Train):
+                return self.train(site, facts, request)
+            return self.judge(site, facts, request)
         except SiteFailed as failed:
             answer = failed.answer
             if isinstance(request, Train):
                 return TrainAnswer({client.client: answer for client in request.clients})
             return answer
-
-    @contextmanager
-    def opened(self, site: str, facts: RunFacts) -> Iterator[None]:
-        """Keep a site for this thread, once it knows the run.
-
-        Raises:
-            SiteLost: it does not answer. SiteFailed: it refuses the run.
-        """
-        if site not in self._locks:
-            raise SiteLost(f"site {site} cannot be reached")
-        try:
-            with self._locks[site]:
-                self.open(site, facts)
-                yield
-        except SiteLost:
-            self._open.discard((site, facts.run.path))  # it may have lost its runs too
-            raise
 
     def keys(self, facts: RunFacts, request: ShareKeys) -> Answer:
         """Return the public keys of clients, each from its site; all sites are asked, also where one refuses."""
@@ -138,8 +117,8 @@ class SitesPool:
         for site in sorted({facts.sites[client] for client in request.clients}):
             clients = tuple(ClientAtSite(c) for c in request.clients if facts.sites[c] == site)
             try:
-                with self.opened(site, facts):
-                    told, _ = self.ask(site, facts, self.call_of(facts, "keys", clients=clients), {})
+                self.open(site, facts)
+                told, _ = self.ask(site, facts, self.call_of(facts, "keys", clients=clients), {})
                 public |= {client.client: str(told.get(str(client.client))) for client in clients}
             except SiteFailed as failed:
                 failures.append(failed.answer)
@@ -147,15 +126,14 @@ class SitesPool:
             return Failure("; ".join(failure.error for failure in failures), failures[0].cause)
         return Keys(public)
 
-    def facts(self, run: Path) -> RunFacts:
-        """Return the facts of a run."""
-        with self._lock:
-            if run not in self._facts:
-                self._facts[run] = RunFacts(RunFolder(run))
-            return self._facts[run]
-
     def open(self, site: str, facts: RunFacts) -> None:
-        """Describe the run to a site, once."""
+        """Describe the run to a site, once.
+
+        Raises:
+            SiteLost: it does not answer. SiteFailed: it refuses the run.
+        """
+        if site not in self._transport.sites:
+            raise SiteLost(f"site {site} cannot be reached")
         if (site, facts.run.path) in self._open:
             return
         text = text_for_sites(facts.settings)
@@ -165,26 +143,30 @@ class SitesPool:
         partition = [
             (facts.run.folder_of("partition") / name).read_bytes() for name in ("partition.parquet", "partition.json")
         ]
-        texts = {
+        told = {
             "settings": text,
-            "lineage": json.dumps(record_to_json(lineage)),
-            "manifest": json.dumps(asdict(replace(read_manifest(data), files={}))),
+            "lineage": record_to_json(lineage),
+            "manifest": asdict(replace(read_manifest(data), files={})),
+            "sizes": {part: np.bincount(np.load(data / name)).tolist() for part, name in OWNER.items()},
             "partition.parquet": digest(partition[0]),
             "partition.json": digest(partition[1]),
         }
-        sizes = {part: tuple(np.bincount(np.load(data / name)).tolist()) for part, name in OWNER.items()}
-        self.ask(site, facts, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
+        self.ask(site, facts, self.call_of(facts, "open", facts=told), named(partition))
         self._open.add((site, facts.run.path))
 
-    def call_of(self, facts: RunFacts, do: Any, **entries: Any) -> SiteCall:
+    def call_of(self, run: RunFacts, do: Any, **entries: Any) -> SiteCall:
         """Return a request about a run."""
-        return SiteCall(do, shoal_version().sha256, facts.settings.data.name, facts.lineage.id, **entries)
+        return SiteCall(do, shoal_version().sha256, run.settings.data.name, run.lineage.id, **entries)
 
     def ask(self, site: str, facts: RunFacts, call: SiteCall, files: Files) -> tuple[Mapping[str, Any], Files]:
         """Return the facts and files with which a site answers; the run's events say when it is waited for."""
-        return ask_site(
-            self._transport, site, call, files, lambda message: facts.run.event("site_away", message=message)
-        )
+        try:
+            return ask_site(
+                self._transport, site, call, files, lambda message: facts.run.event("site_away", message=message)
+            )
+        except SiteLost:
+            self._open.discard((site, facts.run.path))  # it may have lost its runs too
+            raise
 
     # --- training -------------------------------------------------------------------------------------------------
 
@@ -196,8 +178,8 @@ class SitesPool:
                 if client.sha256[path] not in files:
                     files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
-        texts = {} if request.plan is None else {"plan": json.dumps(asdict(request.plan))}
-        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=texts)
+        plan = {} if request.plan is None else {"plan": record_to_json(request.plan)}
+        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, facts=plan)
         told, back = self.ask(site, facts, call, files)
         results = {}
         for client in request.clients:
@@ -240,10 +222,10 @@ class SitesPool:
         if isinstance(request, Compare):
             contents["champion"] = server_bytes(facts.method.judged_part(load_server(request.champion), own))
         clients = tuple(client_at_site(request.run, client) for client in request.clients if client.client in own)
-        texts = {name: digest(content) for name, content in contents.items()}
+        digests = {name: digest(content) for name, content in contents.items()}
         do = type(request).__name__.lower()  # a site is asked by the name of the request
         final = getattr(request, "final", True)
-        call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)
+        call = self.call_of(facts, do, round=request.round, clients=clients, final=final, facts=digests)
         told, back = self.ask(site, facts, call, named(list(contents.values())))
         try:
             arrays = arrays_of(back[told["arrays"]])
@@ -266,13 +248,13 @@ def text_for_sites(settings: Settings) -> str:
 
 def answers_to_plan(transport: Transport, settings: Settings) -> dict[str, bool]:
     """Return what each site says to a run with these settings, and whether it would take part; none trains anything."""
-    texts = {"settings": text_for_sites(settings)}
+    told = {"settings": text_for_sites(settings)}
     answers = {}
     for site in transport.sites:
-        call = SiteCall("plan", shoal_version().sha256, settings.data.name, texts=texts)
+        call = SiteCall("plan", shoal_version().sha256, settings.data.name, facts=told)
         try:
-            told, _ = ask_site(transport, site, call, {})
-            answers[f"site {site} would take part{BY_HAND * bool(told.get('asks'))}"] = True
+            answer, _ = ask_site(transport, site, call, {})
+            answers[f"site {site} would take part{BY_HAND * bool(answer.get('asks'))}"] = True
         except (SiteFailed, SiteLost) as error:
             answers[str(error)] = False
     return answers

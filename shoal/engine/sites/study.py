@@ -4,7 +4,7 @@ sites/                    where the study is led
   study.yaml  ca/         its name, host and port; the authority that signs for it
   keys/                   certificate and key of the server
   approved/               what each site gets back: NAME.signed.zip
-  entry.json              how runs of this machine reach the server
+  socket                  by which runs of this machine reach the server
   answers.txt             what the sites said to the last dry run
 site/                     at a site
   request/                its key, which stays here, and NAME.request.zip for the lead
@@ -49,9 +49,9 @@ class Study:
     port: int
 
     @property
-    def entry(self) -> Path:
-        """The file by which runs of this machine reach the server."""
-        return self.folder / "entry.json"
+    def socket(self) -> Path:
+        """The socket by which runs of this machine reach the server."""
+        return self.folder / "socket"
 
     @property
     def answers(self) -> Path:
@@ -201,7 +201,7 @@ def serving(folder: Path, what: str) -> Iterator[None]:
             raise ShoalError(f"{what} runs already (process {owner_of(folder / 'serve.lock')})")
         try:
             yield
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             os._exit(130)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shoal.core.errors import FailureCause, ShoalError
@@ -38,6 +39,22 @@ class SiteFailed(ShoalError):
         verb = " refuses" if cause == FailureCause.SITE_REFUSES else ""
         super().__init__(f"site {site}{verb}: {error}")
         self.answer = Failure(str(self), cause)
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """What the server knows of a site.
+
+    Args:
+        connected: whether it is there.
+        seen: when it last said so, in seconds since 1970; None: never.
+        code, torch: the digest of its Shoal, and its version of torch.
+    """
+
+    connected: bool = False
+    seen: float | None = None
+    code: str = ""
+    torch: str = ""
 
 
 class Transport(Protocol):

@@ -15,8 +15,6 @@ PACKAGE = Path(__file__).resolve().parents[2]
 """The folder of the package `shoal`."""
 PROJECT = (".", ":!dvc.lock", ":!*.dvc", ":!data/store", ":!runs", ":!results", ":!mlflow")
 """What of a project counts, as git's pathspecs: not what runs and DVC write, whose digests stand in the lineage."""
-PROJECT_CODE = ("*.py", *PROJECT[1:])
-"""Which files that git does not know count as changes of a project, as git's pathspecs."""
 SHOAL = ("shoal", "data", "flows", "models", "tasks", ":!data/store")
 """The package in a clone of Shoal, as git's pathspecs."""
 OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
@@ -65,7 +63,7 @@ class ShoalVersion:
 
 def project_state(project: Path) -> GitState:
     """Return the commit of a project, and whether the project differs from it."""
-    return git_state(project, PROJECT, PROJECT_CODE)
+    return git_state(project, PROJECT, new=".py")
 
 
 @functools.cache
@@ -75,7 +73,7 @@ def shoal_version() -> ShoalVersion:
     state = GitState(None, dirty=None)
     # An installed package may lie below a repository that is not its own, such as in PROJECT/.venv.
     if git(clone, "ls-files", "--error-unmatch", "shoal/__init__.py"):
-        state = git_state(clone, SHOAL, SHOAL)
+        state = git_state(clone, SHOAL, new="")
     return ShoalVersion(package_version("shoal"), digest_of_package(PACKAGE), state)
 
 
@@ -117,20 +115,17 @@ def git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def git_state(root: Path, known: tuple[str, ...], new: tuple[str, ...]) -> GitState:
+def git_state(root: Path, paths: tuple[str, ...], new: str) -> GitState:
     """Return the commit at a folder, and whether files below it differ from it.
 
     Args:
         root: the folder.
-        known: which files of the commit count, as git's pathspecs.
-        new: which files that are in no commit count.
+        paths: which files count, as git's pathspecs.
+        new: end of the names of files that count although they are in no commit.
     """
     commit = git(root, "rev-parse", "--verify", "HEAD")
-    if not commit:
-        return GitState(None, dirty=None)
-    changed_files = git(root, "status", "--porcelain", "--untracked-files=no", "--", *known)
-    new_files = git(root, "ls-files", "--others", "--exclude-standard", "--", *new)
-    dirty = None
-    if changed_files is not None and new_files is not None:
-        dirty = bool(changed_files or new_files)
-    return GitState(commit, dirty)
+    changes = git(root, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    if not commit or changes is None:
+        return GitState(commit or None, dirty=None)
+    lines = changes.splitlines()
+    return GitState(commit, any(not line.startswith("??") or line.rstrip('"').endswith(new) for line in lines))

@@ -87,6 +87,7 @@ class CFCL(GradientMethod):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     model_defaults = ModelSettings("pooled-conv")
     finds_clusters = False
+    needs_clusters = False
     judges_features = True
     averages_parts = True
     of_the_server = ("step",)
@@ -95,11 +96,6 @@ class CFCL(GradientMethod):
     """Number of samples that a sender considers for a pull by importance; a uniform pull considers all."""
     heat = (1.0, 5.0)
     """Selection temperature lambda of micro importance at the first and at the last step, linear between."""
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Return False: an embedding needs no number of clusters."""
-        return False
 
     def network(self) -> nn.Module:
         """Return a fresh network with the run's initial weights."""
@@ -142,15 +138,11 @@ class CFCL(GradientMethod):
         if self.takes_steps(message):
             return super().client_update(message, client)
         act = {"push": self.push, "pull": self.pull}[message.facts["next"]]
-        return act(message.facts, client, self.updated_memory(message, client))
+        return act(message.facts, client, updated_memory(message, client))
 
     def takes_steps(self, message: Message) -> bool:
         """Return whether devices train; else they push or pull."""
         return bool(message.facts["next"] == "train")
-
-    def updated_memory(self, message: Message, client: Client) -> Tensors:
-        """Return a device's memory with what the server and its neighbours have sent it."""
-        return updated_memory(message, client)
 
     def push(self, facts: Mapping[str, Any], client: Client, memory: Tensors) -> Update:
         """Send each neighbour a reserve (eq. 6), once; algorithm 1, lines 3 to 5."""
@@ -158,8 +150,7 @@ class CFCL(GradientMethod):
         peers = {}
         for neighbour in facts["neighbours"]:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"reserve {neighbour}")
-            chosen = self.reserve(x, rng)
-            sent = package(client.train, "reserve", chosen, client.streams.round)
+            sent = package(client.train, "reserve", reserve(x, self.settings.reserve, rng), client.streams.round)
             if len(sent.samples["reserve"]):
                 peers[neighbour] = sent
         return Update(Message(facts={"n": len(client.train)}), peers, memory, {SELECTING: 1.0})
@@ -191,7 +182,7 @@ class CFCL(GradientMethod):
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Take local steps on own and pulled samples (eq. 4), from where the last ones left weights and optimiser."""
-        memory = self.updated_memory(message, client)
+        memory = updated_memory(message, client)
         pulled = memory.get("pulled", NO_SAMPLES)
         samples = with_pulled(client.train, pulled)
         network = self.network()
@@ -256,10 +247,6 @@ class CFCL(GradientMethod):
         rng = Streams(self.context.seed, averagings, client.id).numpy("candidates")
         count = min(self.considered, len(client.train))
         return torch.from_numpy(np.sort(rng.choice(len(client.train), count, replace=False)))
-
-    def reserve(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return positions of a reserve among a device's embeddings x (n, e), see `reserve`."""
-        return reserve(x, self.settings.reserve, rng)
 
     def macro(self, cluster_tx: Tensor, cluster_res: Tensor, clusters: int) -> Tensor:
         """Return the probability of each cluster (eq. 8, 9), see `macro_probability`."""

@@ -129,7 +129,6 @@ class CFL(Supervised):
         peak = state.peak
         log = []
         by_client = {update.client: update for update in updates}
-        self.before_clusters(state, kept, by_client, round)
         partial = self.context.fraction < 1
         if partial:
             latest.remember(kept, by_client)
@@ -138,7 +137,7 @@ class CFL(Supervised):
                 continue
             sent = latest.recall(kept, leaf.clients) if partial else by_client
             judged = [client for client in leaf.clients if client in sent]
-            measure = self.measure(leaf.id, judged, sent, state, kept)
+            measure = self.measure(leaf.id, judged, sent, state)
             peak = max(peak, measure.median_norm)
             parts: dict[int, Sequence[int]] = {leaf.id: judged}
             groups = self.groups_to_split(tree, measure, judged, round, peak)
@@ -153,18 +152,13 @@ class CFL(Supervised):
         facts = replace(state, peak=peak, log=tuple(log)).facts()
         return server.next(models, state=kept, facts=facts)
 
-    def before_clusters(self, state: CFLState, kept: Tensors, by_client: dict[int, Update], round: int) -> None:
-        """Change the tree and what the server keeps before clusters move: a place for variants."""
-
     def mean(self, group: Sequence[int], by_client: Mapping[int, Update]) -> Tensor:
         """Return the mean update of some clients by number of samples, (p,)."""
         sizes = [float(by_client[c].message.facts["n"]) for c in group]
         vectors = [by_client[c].message.tensors["update"] for c in group]
         return aggregated_vectors(vectors, [size / sum(sizes) for size in sizes], self.context.aggregation)
 
-    def measure(
-        self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState, kept: Tensors
-    ) -> ClusterMeasure:
+    def measure(self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState) -> ClusterMeasure:
         """Measure one cluster: norms, similarities, the best bipartition and, for planted groups, the separation gap.
 
         Args:
@@ -172,16 +166,11 @@ class CFL(Supervised):
             active: the clients that it is judged by.
             by_client: their updates: of this round, or the latest of each.
             state: of the server.
-            kept: the server's tensors.
         """
         rows = stack(by_client, active, "update", state.size)
         mean = self.mean(active, by_client)[: state.size]
         truth = [state.truth[client] for client in active] if state.truth else []
-        return measured_cluster(node, rows, mean, self.compared(rows, active, by_client, kept), truth)
-
-    def compared(self, rows: Tensor, active: list[int], by_client: Mapping[int, Update], kept: Tensors) -> Tensor:
-        """Return the vectors whose cosines tell clients apart, (m, p): their updates, `rows`."""
-        return rows
+        return measured_cluster(node, rows, mean, truth)
 
     def groups_to_split(
         self, tree: Tree, measure: ClusterMeasure, active: list[int], round: int, peak: float

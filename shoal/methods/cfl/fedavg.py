@@ -43,10 +43,6 @@ class FedAvg(Supervised):
         network = self.network()
         return Server({"weights": Vectors(network).flatten(network)})
 
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send the weights."""
-        return Message(server.model)
-
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs on the cross-entropy."""
         self.check(client)

@@ -51,21 +51,12 @@ def tree_figure(tree: Tree, truth: Sequence[int], names: Sequence[str] = ()) -> 
 
 def node_places(tree: Tree) -> dict[int, tuple[float, float]]:
     """Return where each node is drawn: leaves side by side, parents above the middle of their children."""
-    places: dict[int, tuple[float, float]] = {}
-
-    def place(node: int, depth: int, left: float) -> float:
-        children = tree.nodes[node].children
-        if not children:
-            places[node] = (left + 0.5, -depth)
-            return left + 1
-        edge = left
-        for child in children:
-            edge = place(child, depth + 1, edge)
-        places[node] = (sum(places[c][0] for c in children) / len(children), -depth)
-        return edge
-
-    place(0, 0, 0.0)
-    return places
+    leaves = sorted(tree.leaves(), key=lambda leaf: tree.path(leaf.id))
+    across = {leaf.id: place + 0.5 for place, leaf in enumerate(leaves)}
+    for node in reversed(tree.nodes):
+        if node.children:
+            across[node.id] = sum(across[child] for child in node.children) / len(node.children)
+    return {node.id: (across[node.id], 1 - len(tree.path(node.id))) for node in tree.nodes}
 
 
 def node_text(node: Node, truth: Sequence[int], names: Sequence[str]) -> str:

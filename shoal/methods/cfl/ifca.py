@@ -48,10 +48,6 @@ class IFCA(Supervised):
             models.append(Vectors(network).flatten(network))
         return Server({"models": torch.stack(models)}, facts={"truth": list(federation.truth)})
 
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send all K models."""
-        return Message(server.model)
-
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare one model that was trained from any of the K."""
         return declared_choice(server.model["models"], "weights", samples)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.supervised import Supervised, judge
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.questions import Question
@@ -28,14 +28,6 @@ class LocalOnly(Supervised):
     about = "Each client trains alone: what federation must beat."
     local_options = ("steps",)  # nothing is sent that a client could stay near
     Settings = LocalOnlySettings
-
-    def init_server(self, federation: Federation) -> Server:
-        """Start with an empty state."""
-        return Server()
-
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send an empty message."""
-        return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare an empty message."""

@@ -43,21 +43,20 @@ class ClusterMeasure:
         return {k: v for k, v in vars(self).items() if v is not None and k not in ("alpha", "groups")}
 
 
-def measured_cluster(node: int, rows: Tensor, mean: Tensor, compared: Tensor, truth: Sequence[int]) -> ClusterMeasure:
+def measured_cluster(node: int, rows: Tensor, mean: Tensor, truth: Sequence[int]) -> ClusterMeasure:
     """Measure a cluster; of one client only norms.
 
     Args:
         node: the cluster's number.
         rows: the updates of its clients (m, p).
         mean: the cluster's mean update (p,).
-        compared: the vectors whose cosines tell its clients apart (m, p).
         truth: the planted group of each; empty where none is planted.
     """
     norms = rows.double().norm(dim=1)
     measure = ClusterMeasure(node, float(mean.double().norm()), float(norms.max()), float(norms.median()))
     if len(rows) < 2:
         return measure
-    alpha = cosine_matrix(compared)
+    alpha = cosine_matrix(rows)
     groups = bipartition(alpha)
     gap = separation_gap(alpha, np.array(truth)) if truth else None
     return replace(measure, alpha=alpha, groups=groups, cross=groups.cross, gap=gap)

@@ -69,6 +69,7 @@ class Supervised(GradientMethod):
     model_defaults = ModelSettings("plain-conv")
     learns_from_labels = True
     finds_clusters = False
+    needs_clusters = False  # the labels say the classes, and a language model has none
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
@@ -77,11 +78,6 @@ class Supervised(GradientMethod):
                 f"method {self.name!r} trains on labels, and data set {context.spec.name!r} has none: add it with "
                 "labels, or choose a method that needs none, such as fedcc"
             )
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Return False: the labels say the classes, and a language model has none."""
-        return False
 
     def network(self, purpose: str = "init") -> nn.Module:
         """Build a network whose initial weights depend on the seed and `purpose`."""

@@ -252,9 +252,10 @@ class Evaluation:
 class Method(ABC):
     """A federated system.
 
-    A subclass sets `name`, `title`, `question`, `about` and `Settings`, implements `init_server`, `broadcast`,
-    `client_update`, `aggregate` and `evaluate`, and overrides `predictor` where its server holds one model. It is added
-    to `shoal.methods.registry.METHODS`.
+    A subclass sets `name`, `title`, `question`, `about` and `Settings`, implements `client_update`, `aggregate` and
+    `evaluate`, and overrides `init_server` where its server begins with a model, `broadcast` where clients get
+    something else than the model, and `predictor` where its server holds one model. It is added to
+    `shoal.methods.registry.METHODS`.
 
     Class attributes that identify the method:
         name: its name in `method.name` of the settings.
@@ -263,10 +264,12 @@ class Method(ABC):
         about: what it does, in a sentence.
         Settings: its frozen dataclass of hyper-parameters.
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
+        loss_note: why the losses of different rounds cannot be compared, in a sentence; empty where they can.
 
     Class attributes for the engine:
         kinds: kinds of data that it works on: image, vector, series, text.
         pooled: whether one client holds all data (centralised references).
+        needs_clusters: whether the method must know the number of clusters to find.
         averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
             or by `aggregation.rule`. Its `aggregate` also takes sums of messages (`shoal.methods.averaging.robust`).
         totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
@@ -296,8 +299,10 @@ class Method(ABC):
     about: ClassVar[str]
     Settings: ClassVar[type]
     pooled: ClassVar[bool] = False
+    needs_clusters: ClassVar[bool] = True
     local_defaults: ClassVar[LocalSettings] = LocalSettings()
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
+    loss_note: ClassVar[str] = ""
     kinds: ClassVar[tuple[str, ...]] = ("image",)
     trains: ClassVar[bool] = True
     learns_from_labels: ClassVar[bool] = False
@@ -311,16 +316,6 @@ class Method(ABC):
     local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
-
-    @classmethod
-    def loss_note(cls, settings: Any, rounds: int) -> str:
-        """Return why the losses of different rounds cannot be compared, in a sentence; empty where they can.
-
-        Args:
-            settings: hyper-parameters of the method.
-            rounds: of the run.
-        """
-        return ""
 
     @property
     def first_round_with_clusters(self) -> int:
@@ -412,14 +407,9 @@ class Method(ABC):
             return initial_encoder(c)
         return initial_encoder(c, self.encoder_for(c.model.encoder, c.spec.kind))
 
-    @property
-    def needs_clusters(self) -> bool:
-        """Whether the method must know the number of clusters to find."""
-        return True
-
-    @abstractmethod
     def init_server(self, federation: Federation) -> Server:
-        """Return the server's state before round 1."""
+        """Return the server's state before round 1; by default an empty one."""
+        return Server()
 
     def sample_clients(self, server: Server, federation: Federation) -> list[int]:
         """Return the clients to train next, ascending: a seeded draw of `fraction` of those not quarantined."""
@@ -436,9 +426,9 @@ class Method(ABC):
             sampled = [rank + (rank >= client) for rank in sampled]
         return sampled
 
-    @abstractmethod
     def broadcast(self, server: Server, client: int) -> Message:
-        """Return the message from the server to one client."""
+        """Return the message from the server to one client; by default the model."""
+        return Message(server.model)
 
     @abstractmethod
     def client_update(self, message: Message, client: Client) -> Update:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from shoal.methods.clustering.declared_sums import LARGEST, ClientLimits
-from shoal.methods.contract.base import Client, Federation, Server, SummedRows, Update
+from shoal.methods.contract.base import Client, Server, SummedRows, Update
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
@@ -96,10 +96,6 @@ class FeatureClustering(CentreClustering):
         if self.private:
             return NoisyPlaces(self)
         return MomentStarts(self) if self.context.summed else LocalStarts(self)
-
-    def init_server(self, federation: Federation) -> Server:
-        """Return a server without a space and without centres."""
-        return Server()
 
     def continued(self, tensors: Tensors) -> Tensors | None:
         """Return the space and the centres of another run, which go on moving; None where they are of another form."""

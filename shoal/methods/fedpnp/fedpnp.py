@@ -58,22 +58,14 @@ class FedPNP(ClusterMethod):
     about = "FedCC that leaves likely members of the same cluster out of the negatives."
     Settings = FedPNPSettings
     settings: FedPNPSettings
+    loss_note = (
+        "The loss jumps after round 1 by design: the cluster-level loss, which is mostly below zero, has the weight "
+        "method.alpha_first in round 1 and method.alpha from round 2 on."
+    )
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
         self._in_one_pass: dict[torch.Size, bool] = {}
-
-    @classmethod
-    def loss_note(cls, settings: FedPNPSettings, rounds: int) -> str:
-        """Return that the weight of the cluster-level loss changes after round 1."""
-        first = settings.alpha_first
-        later = settings.alpha
-        if first == later or rounds == 1:
-            return ""
-        return (
-            "The loss jumps after round 1 by design: the cluster-level loss, which is mostly below zero, has weight "
-            f"{first:g} in round 1 and {later:g} from round 2 on."
-        )
 
     def facts(self, round: int) -> dict[str, Any]:
         """Return alpha of the round (section 3.1 of the paper)."""
@@ -106,25 +98,17 @@ class FedPNP(ClusterMethod):
             now = model(x)
             # Round 1 has no past: the current soft labels stand in.
             labels = model.ask(PAST, x, part="labels") if PAST in model.companions else now.y.detach()
-        instance, pool_metrics = self.instance_loss(now.z, labels, batch)
+        left_out = past_look_alikes(labels, self.settings.mu)
+        instance = view_contrast(now.z, self.tau_instance, left_out, is_unit=True)
         y_a, y_b = now.y.chunk(2)
         cluster, shares = self.cluster_loss(y_a, y_b, self.tau_cluster, extra)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
-            **pool_metrics,
+            "pool_dropped": left_out_share(left_out),
             "confidence": labels.amax(1).mean(),
             **shares,
         }
-
-    def instance_loss(self, z: Tensor, labels: Tensor, batch: Batch) -> StepResult:
-        """Return the instance-level loss of both views' projections (2n, p), and numbers on the pools."""
-        left_out = past_look_alikes(labels, self.settings.mu)
-        return view_contrast(z, self.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
-
-    def pool_metrics(self, left_out: Tensor, batch: Batch) -> Tensors:
-        """Return the share of pairs that the pools leave out, given their masks (2, n, n)."""
-        return {"pool_dropped": left_out_share(left_out)}
 
     def _past(self, client: Client) -> ClusterNet | None:
         if not client.memory:

@@ -23,7 +23,7 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.views.augment import two_views
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, Update
 from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
@@ -121,18 +121,12 @@ class NCC(Method):
     kinds = ("image", "vector", "series")
     encoder = "trained"
     judges_features = True
+    loss_note = (
+        "The loss jumps after the warm-up, the share method.warmup of all epochs, by design: from then on it contains "
+        "the contrast of prototypes."
+    )
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
     local_defaults = LocalSettings(batch=512, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)
-
-    @classmethod
-    def loss_note(cls, settings: NCCSettings, rounds: int) -> str:
-        """Return that the loss has a second term once the warm-up ends."""
-        if not settings.warmup or not settings.weight:
-            return ""
-        return (
-            f"The loss jumps after the warm-up, the first {settings.warmup:.0%} of all epochs, by design: from then on "
-            "it contains the contrast of prototypes."
-        )
 
     def network(self) -> ByolNet:
         """Return a fresh network with the run's initial weights."""
@@ -142,10 +136,6 @@ class NCC(Method):
             return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
         return cast(ByolNet, seeded(build, self.context, cache=self.network_cache))
-
-    def init_server(self, federation: Federation) -> Server:
-        """Return an empty state: the one client starts from the seeded network."""
-        return Server()
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return an empty message: the one client continues from its memory."""

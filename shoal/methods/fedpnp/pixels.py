@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message
@@ -39,14 +39,6 @@ class KMeansPixels(Method):
     trains = False
     judges_features = True
     evaluation_reads_memory = False
-
-    def init_server(self, federation: Federation) -> Server:
-        """Return a state without centres."""
-        return Server()
-
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Return an empty message: the one client knows the number of clusters."""
-        return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of the centres."""

@@ -14,7 +14,7 @@ from typing import cast
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
 from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
@@ -53,14 +53,6 @@ class Single(TwoViewMethod):
         """Return a fresh network with the run's initial weights."""
         network = seeded(lambda: ProjectionNet(self.new_encoder()), self.context, cache=self.network_cache)
         return cast(ProjectionNet, network)
-
-    def init_server(self, federation: Federation) -> Server:
-        """Return an empty state."""
-        return Server()
-
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Return an empty message."""
-        return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of an empty message."""

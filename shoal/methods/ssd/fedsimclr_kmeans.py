@@ -121,19 +121,12 @@ class FedSimCLRKMeans(FedSimCLR):
     about = "Trains an encoder, then clusters its features over all clients."
     Settings = FedSimCLRKMeansSettings
     settings: FedSimCLRKMeansSettings
+    needs_clusters = True
     averages = False  # the last rounds move centres
     averages_parts = True
-
-    @classmethod
-    def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
-        """Return when training ends."""
-        trained = max(1, rounds - settings.kmeans_rounds)
-        return f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Return True: K-means finds a given number of clusters."""
-        return True
+    loss_note = (
+        "The loss ends with training by design: the last method.kmeans_rounds rounds find clusters and train nothing."
+    )
 
     @property
     def training_rounds(self) -> int:
@@ -160,7 +153,7 @@ class FedSimCLRKMeans(FedSimCLR):
         if step == "train":
             return MessageForm(forms_like(network_tensors(server.model)), {"n": exactly(samples)})
         if step == "move":
-            return self.declared_sums(server, samples)
+            return iteration_form(server.model[CENTRES], self.limits(server, samples))
         width = int(self.network().encoder.features)
         if step == "measure":
             forms = {
@@ -173,10 +166,6 @@ class FedSimCLRKMeans(FedSimCLR):
         sizes = range(self.context.clusters + 1)
         forms = {"centres": total_form((sizes, width)), "counts": count_form((sizes,), samples)}
         return MessageForm(forms, rule=partial(check_local_centres, unit=True, samples=samples))
-
-    def declared_sums(self, server: Server, samples: int) -> MessageForm:
-        """Declare the sums of one iteration, with the costs that the starts are compared by."""
-        return iteration_form(server.model[CENTRES], self.limits(server, samples))
 
     def limits(self, server: Server, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: features that have been projected are of unit length."""
@@ -195,7 +184,8 @@ class FedSimCLRKMeans(FedSimCLR):
         elif step == "start":
             tensors = self.local_centres(clustered(features, message.tensors), client)
         else:
-            tensors = self.sums(clustered(features, message.tensors), message.tensors)
+            x = clustered(features, message.tensors)
+            tensors = cluster_sums(x, message.tensors[CENTRES], min_points=self.settings.min_points)._asdict()
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
@@ -214,10 +204,6 @@ class FedSimCLRKMeans(FedSimCLR):
         centres, counts = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans")).counted()
         large = counts >= self.settings.min_points
         return {"centres": centres[large], "counts": counts[large]}
-
-    def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
-        """Return a client's part of one iteration: sums, counts and costs of its samples x (n, k)."""
-        return cluster_sums(x, tensors[CENTRES], min_points=self.settings.min_points)._asdict()
 
     def features(self, message: Message, client: Client) -> tuple[Tensor, Tensors | None]:
         """Return the features (n, d) of the client's samples under the fixed encoder, and the memory where it is new.
@@ -283,10 +269,6 @@ class FedSimCLRKMeans(FedSimCLR):
             return None
         return server.model[CENTRES][server.facts.get("best", 0)]
 
-    def points(self, features: Tensor, tensors: Tensors) -> Tensor:
-        """Return features (n, d) as points (n, k) whose nearest centre decides."""
-        return clustered(features, tensors)
-
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function that assigns samples to the nearest centre; before K-means has begun FedSimCLR's."""
         best = self.centres(server)
@@ -296,7 +278,7 @@ class FedSimCLRKMeans(FedSimCLR):
         centres = best.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
-            h = self.points(embed(x), server.model)
+            h = clustered(embed(x), server.model)
             cluster = nearest(h, centres[None])[0][0]
             return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())
 

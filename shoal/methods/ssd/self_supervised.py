@@ -36,12 +36,8 @@ class SelfSupervised(AveragedNetwork):
 
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     finds_clusters = False
+    needs_clusters = False  # where the number is known, K-means judges features by it
     settings: Any
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Return False: features need no number of clusters. Where the number is known, K-means judges them by it."""
-        return False
 
     def build(self) -> ProjectionNet:
         """Build the network; its initial weights come from torch's global generator."""

@@ -9,7 +9,6 @@ docs/methods.md lists where this departs from the poster and from the released c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,7 +31,6 @@ from shoal.methods.ssd.losses import (
 )
 from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.heads import Projections
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class SSD(SelfSupervised):
     @property
     def has_subspaces(self) -> bool:
         """Whether each client owns a subspace."""
-        return self.regularised
+        return self.settings.gamma > 0
 
     def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
         """Return the client's dimensions in the basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
@@ -102,43 +100,22 @@ class SSD(SelfSupervised):
             self._subspaces[clients] = dimensions.to(self.context.device)
         return self._subspaces[clients]
 
-    def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """Return projections (n, d) as unit vectors for a client's loss."""
-        return unit_rows(z)
-
-    @property
-    def regularised(self) -> bool:
-        """Whether DSR is part of the loss."""
-        return self.settings.gamma > 0
-
-    def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """Return DSR, the mean over both views of unit projections (2n, d)."""
-        return dsr_loss(z, extra["scale"], extra["basis"])
-
-    def distillation(self, h: Tensor, z: Tensor) -> Tensor:
-        """Return the loss by which features (2n, d) learn from projections."""
-        return distill_loss(h, z, self.settings.temperature)
-
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = align + beta uniform + gamma DSR + delta distill, and its terms."""
+        s = self.settings
         with self.context.autocast():
             out = model(*batch)
-        return self.loss_of(out, extra)
-
-    def loss_of(self, out: Projections, extra: Tensors) -> StepResult:
-        """Return the loss of what the network made of both views, and its terms."""
-        s = self.settings
-        z = self.directions(out.z, extra)
+        z = unit_rows(out.z)
         align = align_loss(*z.chunk(2))
         uniform = uniform_loss_of_views(z)
         total = align + s.beta * uniform
         numbers = {"loss_align": align, "loss_uniform": uniform}
-        if self.regularised:
-            dsr = self.regularisation(z, extra)
+        if s.gamma:
+            dsr = dsr_loss(z, extra["scale"], extra["basis"])
             total = total + s.gamma * dsr
             numbers["loss_dsr"] = dsr
         if s.delta:
-            distill = self.distillation(out.h, out.z)
+            distill = distill_loss(out.h, out.z, s.temperature)
             total = total + s.delta * distill
             numbers["loss_distill"] = distill
         return total, numbers

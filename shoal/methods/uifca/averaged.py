@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,14 +21,12 @@ class FlowMeans(NamedTuple):
         counts: number of points that each flow was trained on.
         points: number of points of each flow.
         changed: number of points that changed their cluster.
-        facts: what each of them sent beside its flows.
     """
 
     flows: list[Tensor | None]
     counts: list[int]
     points: list[int]
     changed: int
-    facts: list[dict[str, Any]]
 
     @property
     def empty(self) -> list[int]:
@@ -58,10 +56,8 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
     counts = [0] * clusters
     points = [0] * clusters
     changed = 0
-    sent = []
     for update in updates:
         facts = update.message.facts
-        sent.append(facts)
         changed += facts["changed"]
         for k, count in enumerate(facts["counts"]):
             points[k] += facts["points"][k]
@@ -69,4 +65,4 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
             if count:
                 means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
     flows = [mean.mean()["flow"] if mean.weight else None for mean in means]
-    return FlowMeans(flows, counts, points, changed, sent)
+    return FlowMeans(flows, counts, points, changed)

@@ -62,11 +62,7 @@ class ClusterGAN(Method):
     averages = True
     server_optimiser = True
     evaluation_reads_memory = False
-
-    @classmethod
-    def loss_note(cls, settings: ClusterGANSettings, rounds: int) -> str:
-        """Return that two networks play against each other."""
-        return "The loss need not fall: two networks play against each other, and each changes the loss of the other."
+    loss_note = "The loss need not fall: two networks play against each other, and each changes the loss of the other."
 
     def network(self) -> ClusterGANNetwork:
         """Build the networks with their initial weights."""
@@ -84,10 +80,6 @@ class ClusterGAN(Method):
     def init_server(self, federation: Federation) -> Server:
         """Start from the initial weights."""
         return Server(weights(self.network()))
-
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send the three networks."""
-        return Message(server.model)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Play `steps` rounds of the game on the client's images."""

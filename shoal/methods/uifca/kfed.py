@@ -118,10 +118,6 @@ class KFed(Method):
         """Start without centres."""
         return Server(facts={"seed": federation.streams.seed})
 
-    def broadcast(self, server: Server, client: int) -> Message:
-        """Send an empty message."""
-        return Message()
-
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare local centres."""
         return centres_form(self.context.clusters, math.prod(self.context.spec.shape))

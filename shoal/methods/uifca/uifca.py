@@ -23,11 +23,11 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
-from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
-from shoal.methods.uifca.averaged import FlowMeans, average
+from shoal.methods.uifca.averaged import average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 from shoal.methods.uifca.kfed import gather_centres, kfed_assignment, send_centres
@@ -70,19 +70,14 @@ class UIFCA(FlowMethod):
     Settings = UIFCASettings
     settings: UIFCASettings
     averages_parts = True
+    evaluation_reads_memory = False
     of_the_server = ("cluster_round", "changed", "empty", "diverged")
+    loss_note = (
+        "The loss jumps after every method.comm_rounds rounds of training by design: each cluster round trains its "
+        "flows from the common start (method.warm_start=true continues with the last ones)."
+    )
     settled_after = 1
     """The run ends after so many assignments in a row in which no point changed its cluster."""
-
-    @classmethod
-    def loss_note(cls, settings: UIFCASettings, rounds: int) -> str:
-        """Return that flows start again in every cluster round."""
-        if settings.warm_start or settings.cluster_rounds == 1:
-            return ""
-        return (
-            f"The loss jumps every {settings.comm_rounds} rounds of training by design: each cluster round trains its "
-            "flows from the common start (method.warm_start=true continues with the last ones)."
-        )
 
     def init_server(self, federation: Federation) -> Server:
         """Return the K starts; with `init: kfed` the first round collects local centres.
@@ -144,9 +139,7 @@ class UIFCA(FlowMethod):
             return PointClusters(first, len(client.train))
         if not told.begins_cluster_round:
             return PointClusters(before, 0)
-        after = before.clone()
-        free = self.reassigned(client, told.cluster_round - 1)
-        after[free] = self.likeliest(flows, client, free)
+        after = self.likeliest(flows, client)
         return PointClusters(after, int((after != before).sum()))
 
     def first_assignment(self, message: Message, client: Client) -> Tensor:
@@ -157,10 +150,9 @@ class UIFCA(FlowMethod):
         draw = torch.randint(self.context.clusters, (len(client.train),), generator=generator)
         return draw.to(client.train.index.device)
 
-    def likeliest(self, flows: Tensor, client: Client, positions: Tensor | None = None) -> Tensor:
-        """Return the flow with the lowest loss for a client's points, or those at `positions`: int64 (m,)."""
-        samples = client.train if positions is None else client.train.take(positions)
-        return lowest(self.losses(flows, samples, client.streams))
+    def likeliest(self, flows: Tensor, client: Client) -> Tensor:
+        """Return the flow with the lowest loss for each of a client's points, int64 (n,)."""
+        return lowest(self.losses(flows, client.train, client.streams))
 
     def learn(self, message: Message, client: Client, assigned: PointClusters) -> Update:
         """Train each flow on the client's points of its cluster (algorithm 4)."""
@@ -168,8 +160,7 @@ class UIFCA(FlowMethod):
         # Clients know the seed of the starts: these need not travel.
         restart = told.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        held_out = self.held_out(client, told.cluster_round)
-        positions = cluster_positions(assigned.cluster, held_out, len(flows))
+        positions = [torch.nonzero(assigned.cluster == k).squeeze(1) for k in range(len(flows))]
         round = self.rounds_learned(told) + 1
         fits = {k: self.fit(flows[k], rows, client, k, round) for k, rows in enumerate(positions) if len(rows)}
         trained = {k: fit for k, fit in fits.items() if fit is not None}
@@ -185,14 +176,6 @@ class UIFCA(FlowMethod):
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
         memory = {"assignment": assigned.cluster}
         return Update(Message(tensors, facts), memory=memory, metrics=metrics)
-
-    def held_out(self, client: Client, cluster_round: int) -> Tensor:
-        """Return the positions of a client's points that no flow is trained on in a cluster round (0-based): none."""
-        return torch.arange(0, device=client.train.index.device)
-
-    def reassigned(self, client: Client, cluster_round: int) -> Tensor:
-        """Return the positions of a client's points that are assigned again after a cluster round: all of them."""
-        return torch.arange(len(client.train), device=client.train.index.device)
 
     def rounds_learned(self, told: UIFCAState) -> int:
         """Return how many communication rounds the present flows have learned for: the learning rate decays by them."""
@@ -213,22 +196,16 @@ class UIFCA(FlowMethod):
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, starts, self.context.aggregation)
         begins = state.begins_cluster_round
-        kept = self.kept_tensors(server, state, averaged, starts)
         state = state.after_averaging(averaged.changed, averaged.empty, averaged.diverged)
         if begins and state.still >= self.settled_after:
             # The flows that this round began from made the assignment that did not change.
             facts = replace(state, comm_round=0).facts()
-            return server.next(server.model, state=kept, facts=facts, finished=True)
+            return server.next(server.model, state={}, facts=facts, finished=True)
         flows = averaged.filled(starts)
         if state.comm_round == s.comm_rounds:
-            flows = kept.get("best", flows)
             state = state.next_cluster_round()
         finished = state.cluster_round == s.cluster_rounds
-        return server.next({"flows": flows}, state=kept, facts=state.facts(), finished=finished)
-
-    def kept_tensors(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> Tensors:
-        """Return the server's tensors that outlast a round; `best`, where there is one, begins a new cluster round."""
-        return {}
+        return server.next({"flows": flows}, state={}, facts=state.facts(), finished=finished)
 
     # --- what is found --------------------------------------------------------------------------------------------
 
@@ -272,18 +249,12 @@ class UIFCA(FlowMethod):
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
         """Return the assignment that clients would find if a cluster round began now."""
-        state = UIFCAState.from_server(server)
-        # The cluster round of these flows: a finished one has already been counted.
-        during = state.cluster_round - (1 if state.begins_cluster_round else 0)
         clusters = []
         truth = []
         losses = []
         for client in clients:
             rows = self.losses(server.model["flows"], client.train, client.streams)
-            likeliest = lowest(rows)
-            cluster = client.memory.get("assignment", likeliest).clone()
-            free = self.reassigned(client, during)
-            cluster[free] = likeliest[free]
+            cluster = lowest(rows)
             losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
             clusters.append(cluster.cpu())
             if client.train.data.train_y is not None:
@@ -294,16 +265,3 @@ class UIFCA(FlowMethod):
 def lowest(losses: Tensor) -> Tensor:
     """Return the flow with the lowest of the losses (n, K) for each point, int64 (n,); a diverged flow never is."""
     return losses.nan_to_num(nan=float("inf")).argmin(1)
-
-
-def cluster_positions(cluster: Tensor, held_out: Tensor, clusters: int) -> list[Tensor]:
-    """Return the positions of the points of each cluster that a client trains on, int64.
-
-    Args:
-        cluster: of each point, int64 (n,).
-        held_out: positions of held-out points.
-        clusters: K.
-    """
-    free = torch.ones(len(cluster), dtype=torch.bool, device=cluster.device)
-    free[held_out] = False
-    return [torch.nonzero((cluster == k) & free).squeeze(1) for k in range(clusters)]

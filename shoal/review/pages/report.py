@@ -80,7 +80,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         result=result,
         metrics=shown_metrics(result),
         described=DESCRIBED,
-        loss_note=method.loss_note(settings.method, settings.rounds),
+        loss_note=method.loss_note,
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         repeat=repeat_command(run) if in_run_folder else "dvc repro",
         files=run_files(run) if in_run_folder else [],

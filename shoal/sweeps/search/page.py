@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.review.mlflow_log.overviews import Overview, log_overview
-from shoal.review.mlflow_log.rounds import allowed_name, metric_name
+from shoal.review.mlflow_log.rounds import metric_name
 from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.results.fonts import make_drawable
@@ -43,14 +42,12 @@ BEST = "best.yaml"
 RESULT = "result.json"
 TRIALS = "trials.csv"
 MIN_TRIALS = 4
-"""With fewer finished trials no importance is computed."""
+"""With fewer finished trials no importance is drawn."""
 PANEL_WIDTH = 3.6
 """Of a setting in the figure of slices, in inches."""
 
 
-def write_search(
-    definition: SearchDefinition, result: SearchResult, best: TrialRow, study: optuna.study.Study
-) -> dict[str, float]:
+def write_search(definition: SearchDefinition, result: SearchResult, best: TrialRow, study: optuna.study.Study) -> None:
     """Write the page, and the files that belong to it, into the folder of a search.
 
     Args:
@@ -58,14 +55,9 @@ def write_search(
         result: its trials.
         best: the best of them.
         study: its trials, as Optuna has them.
-
-    Returns:
-        The importance of each setting.
     """
     folder = Path(result.folder)
-    evaluator = evaluator_of(definition)
-    importance = importances(definition, study, evaluator)
-    images = draw_search(definition, study, folder / "figures", evaluator if importance else None)
+    images = draw_search(definition, study, folder / "figures")
     settings = best_settings(definition, best)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
     write_atomic(folder / RESULT, (json.dumps(result.to_json(), indent=1) + "\n").encode())
@@ -81,12 +73,10 @@ def write_search(
         caveats=caveats(definition, result),
         command=f"shoal run {folder / BEST}",
         images=[(caption, in_base64(path.read_bytes())) for caption, path in images.items()],
-        importance=importance,
         level=result.level_with_best(),
         reports=runs,
         value_in_words=value_in_words,
     )
-    return importance
 
 
 def trials_frame(result: SearchResult) -> pd.DataFrame:
@@ -111,22 +101,14 @@ def evaluator_of(definition: SearchDefinition) -> Any:
     return import_optuna().importance.FanovaImportanceEvaluator(seed=seed)
 
 
-def importances(definition: SearchDefinition, study: optuna.study.Study, evaluator: Any) -> dict[str, float]:
-    """Return the share of the scores' variance that each setting explains, the largest first; they add to 1.
-
-    Empty where a single setting varies, fewer than `MIN_TRIALS` trials are finished, or all have one score.
-    """
+def tells_importance(definition: SearchDefinition, study: optuna.study.Study) -> bool:
+    """Return whether several settings vary, and at least `MIN_TRIALS` finished trials have several scores."""
     scores = [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
-    if len(definition.vary) < 2 or len(scores) < MIN_TRIALS or len(set(scores)) < 2:
-        return {}
-    result: dict[str, float] = import_optuna().importance.get_param_importances(study, evaluator=evaluator)
-    return result
+    return len(definition.vary) > 1 and len(scores) >= MIN_TRIALS and len(set(scores)) > 1
 
 
-def draw_search(
-    definition: SearchDefinition, study: optuna.study.Study, folder: Path, evaluator: Any
-) -> dict[str, Path]:
-    """Draw all figures, as Optuna draws them; importances only with an evaluator. Return the PNG files, by caption."""
+def draw_search(definition: SearchDefinition, study: optuna.study.Study, folder: Path) -> dict[str, Path]:
+    """Draw all figures, as Optuna draws them, and return the PNG files, by caption."""
     plots = import_optuna().visualization.matplotlib
     folder.mkdir(parents=True, exist_ok=True)
     score = definition.score
@@ -137,9 +119,12 @@ def draw_search(
         warnings.simplefilter("ignore", UserWarning)
         history = plots.plot_optimization_history(study, target_name=score)
         drawn["The score of each trial, and the best so far"] = save(history, folder / "history.png")
-        if evaluator is not None:
-            bars = plots.plot_param_importances(study, evaluator=evaluator, target_name=score)
-            caption = "How much of the variance of the scores each setting explains"
+        if tells_importance(definition, study):
+            bars = plots.plot_param_importances(study, evaluator=evaluator_of(definition), target_name=score)
+            caption = (
+                "The share of the scores' variance that each setting explains (fANOVA); with few trials a setting that "
+                "does nothing easily explains half"
+            )
             drawn[caption] = save(bars, folder / "importance.png")
         slices = plots.plot_slice(study, settings, target_name=score)
         caption = f"The score of finished trials over {', '.join(settings)}"
@@ -157,14 +142,13 @@ def save(axes: object, path: Path, width: float = 6.4) -> Path:
     return path
 
 
-def log_search(definition: SearchDefinition, result: SearchResult, importance: Mapping[str, float]) -> None:
-    """Log a search: the best score and settings, counts of trials, importances, and the files of its folder."""
+def log_search(definition: SearchDefinition, result: SearchResult) -> None:
+    """Log a search: the best score and settings, counts of trials, and the files of its folder."""
     best = result.best_trial
     assert best is not None
     assert best.score is not None
     metrics = {f"trials/{state}": float(count) for state, count in result.counts().items()}
-    metrics |= {f"importance/{allowed_name(setting)}": share for setting, share in importance.items()}
-    metrics |= {f"best/{metric_name(result.score)}": best.score}
+    metrics[f"best/{metric_name(result.score)}"] = best.score
     values = "\n".join(f"- `{setting}`: {value_in_words(value)}" for setting, value in best.values.items())
     head = f"Search over {', '.join(definition.vary)} by {result.score}: {result.summary()}."
     summary = f"Best: trial {best.number} with {result.score} {best.score:.4f}\n\n{values}"

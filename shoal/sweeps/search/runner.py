@@ -68,7 +68,8 @@ class Search:
         if best is None:
             why = next((trial.why for trial in result.trials if trial.why), "no trial was executed")
             raise SearchError(f"search {result.search!r}: no trial has a score; the first one: {why}")
-        log_search(self.definition, result, write_search(self.definition, result, best, self.study))
+        write_search(self.definition, result, best, self.study)
+        log_search(self.definition, result)
         return result
 
 

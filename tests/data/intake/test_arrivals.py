@@ -11,7 +11,7 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.intake.copies import draw_test_part, find_copies
-from shoal.data.intake.own_images import WAITING, read_folder
+from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_store import Arrivals, Batch, store_batch
 from shoal.data.sets.prepared import PreparedSet, array_digest
 from shoal.data.sets.sample_files import sample_files
@@ -38,7 +38,7 @@ def noise(path: Path, seed: int) -> None:
     Image.fromarray(np.random.default_rng(seed).integers(0, 255, (12, 12), dtype=np.uint8)).save(path)
 
 
-def test_new_files_are_found_by_name_and_new_clients_wait_for_a_second_image(tmp_path: Path) -> None:
+def test_new_files_are_found_by_name(tmp_path: Path) -> None:
     folder, store = tmp_path / "watched", tmp_path / "store"
     write_clients(folder)
     first = take(folder, store)
@@ -46,12 +46,8 @@ def test_new_files_are_found_by_name_and_new_clients_wait_for_a_second_image(tmp
     noise(folder / "late" / "one.png", 1)
     noise(folder / "north" / "more.png", 2)
     (folder / "empty").mkdir()
-    arrivals = read_folder(folder, first, grows=True)
-    assert batch_of(arrivals).file == ["north/more.png"]
-    assert list(arrivals.intake.left_out[WAITING]) == ["late/one.png"]
-    noise(folder / "late" / "two.png", 3)
-    assert batch_of(read_folder(folder, first, grows=True)).file == ["late/one.png", "late/two.png", "north/more.png"]
-    (folder / "late" / "two.png").unlink()
+    assert batch_of(read_folder(folder, first, grows=True)).file == ["late/one.png", "north/more.png"]
+    (folder / "late" / "one.png").unlink()
     (folder / "north" / "more.png").unlink()
     old = folder / "north" / "dark-00.png"
     before = old.read_bytes()

@@ -17,7 +17,7 @@ from shoal.data.intake.folder_files import HIDDEN, LINK, find_images
 from shoal.data.intake.image_decoding import NO_IMAGE, OTHER_TIFF
 from shoal.data.intake.images import read_images, usual_size
 from shoal.data.intake.options import AddOptions
-from shoal.data.intake.own_images import WAITING, read_folder
+from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_store import NothingNew, store_batch
 from shoal.data.sets.intake_notes import Intake, names_file
 from tests.added_sets import add_set
@@ -148,11 +148,10 @@ def test_a_night_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert batch is not None
     first = store_batch("mine", tmp_path / "store", batch, 0, 0)
     (folder / "a" / "3.heic").write_bytes(HEIC_HEAD)
-    picture(folder / "late" / "1.png", 9)
     picture(folder / "loose.png", 8)
     arrivals = read_folder(folder, first, AddOptions(on_bad="skip"), grows=True)
     assert arrivals.batch is None
-    assert set(arrivals.intake.left_out) == {NO_IMAGE, WAITING, "in no client's folder"}
+    assert set(arrivals.intake.left_out) == {NO_IMAGE, "in no client's folder"}
     assert [each.path for each in arrivals.left_out] == ["loose.png"]
 
 

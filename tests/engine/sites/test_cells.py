@@ -56,7 +56,7 @@ def test_a_site_whose_connection_ended_is_there_once_it_says_so() -> None:
 def test_a_request_ends_where_another_process_of_its_site_speaks(began: str, ended: bool) -> None:
     cell = object.__new__(cells.ServerCell)
     cell._heard = {}
-    cell.about = {}
+    cell._told = {}
     cell._began = {"north": "1"}
     cell._gone = {"north": Signal()}
     told = json.dumps({"code": "", "torch": "", "began": began}).encode()

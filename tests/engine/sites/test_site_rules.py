@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -145,7 +144,7 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     requests = b"".join(content for _, content, _ in sites.pipes.asked)
     assert str(home).encode() not in requests
     for _, call, _ in asked_to(sites, "open"):
-        lineage = json.loads(call.texts["lineage"])
+        lineage = call.facts["lineage"]
         assert lineage["data"]["folder"] == lineage["partition"]["folder"] == ""
     for site, homes in sites.pipes.homes.items():
         (table,) = homes.glob(f"runs/{run.lineage().id}/clusters.parquet")

@@ -37,7 +37,7 @@ def fashion(mirror):
     """The first 2,000 test images of Fashion-MNIST, and 2,000 others."""
     folder = mirror / "FashionMNIST" / "raw"
     names = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
-    x, y = (torch.from_numpy(np.array(read_idx(unpack((folder / n).read_bytes(), n), n)[:4000])) for n in names)
+    x, y = (torch.from_numpy(np.array(read_idx(unpack((folder / n).read_bytes(), n))[:4000])) for n in names)
     x = x.float().view(-1, 1, 28, 28) / 255
     return (x[:2000], y[:2000].long()), (x[2000:], y[2000:].long())
 
