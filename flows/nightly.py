@@ -25,10 +25,8 @@ from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.nights import (
     champion_in_use,
     check_settings,
-    choose_night_method,
     earlier_method,
     judged_run,
-    keep_choice,
 )
 from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify
 from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn
@@ -75,10 +73,6 @@ class Night:
     drift: list[str] = field(default_factory=list)
     clusters: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        return asdict(self)
-
 
 @flow(
     name="nightly",
@@ -104,7 +98,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     tag_flow_run(settings)
     wait_for_sites(settings)
     with claimed_nights(settings.data.name), without_tags():
-        return one_night(settings, night).to_json()
+        return asdict(one_night(settings, night))
 
 
 def one_night(settings: Settings, night: NightSettings) -> Night:
@@ -116,7 +110,6 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     taken = take_in(settings, night)
     log.info(taken.message)
     tell_left_out(settings, taken, log)
-    settings, choice = choose_night_method(settings)
     judged = judged_run(settings, taken.digest)
     if judged is not None and not is_done(judged):  # cut short before MLflow had the decision
         with claimed(judged):
@@ -135,7 +128,6 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
     with night_run(settings, night, champion, taken.digest) as run:
-        keep_choice(run, choice)
         decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")
     show_decision(settings, run, decision, drifts)
@@ -199,26 +191,21 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
         data: digest of the data set.
     """
     origin: WarmStart | None = None
-    reason = "there is no champion" if champion is None else "night.start is scratch"
+    message = "starts from the method's own state: night.start is scratch"
+    if champion is None:
+        message = "starts from the method's own state: there is no champion"
     with contextlib.ExitStack() as claim:
         try:
             if champion is not None and night.start == "champion":
                 origin = WarmStart.from_run(champion)
+                message = f"starts from the state of the champion, run {origin.run}"
             run = claim.enter_context(claimed_run(settings, origin=origin, data=data))
         except WarmStartError as error:
             if settings.workers.runner == "sites":
                 raise  # they could not judge its state either
-            origin = None
-            reason = str(error)
+            message = f"starts from the method's own state: {error}"
             run = claim.enter_context(claimed_run(settings, data=data))
-        if origin is None:
-            message = f"starts from the method's own state: {reason}"
-        else:
-            message = f"starts from the state of the champion, run {origin.run}"
-        named_after = {}
-        if champion is not None:
-            named_after = {"champion": champion.name}
-        run.event(NIGHT, message=message, **named_after)
+        run.event(NIGHT, message=message, champion=champion and champion.name)
         yield run
 
 

@@ -13,18 +13,14 @@ from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
 @task(name="partition", **RETRY_ON_IO)
-def partition(settings: Settings, data: str) -> str:
+def partition(settings: Settings, data: str) -> None:
     """Deal the samples to the clients, unless the store has that partition.
 
     Args:
         settings: of the run.
         data: folder of the prepared data set.
 
-    Returns:
-        The folder of the partition.
-
     Raises:
         ShoalError: the scheme refuses the data.
     """
-    folder, _ = prepare_partition(settings, open_prepared(Path(data)))
-    return str(folder)
+    prepare_partition(settings, open_prepared(Path(data)))

@@ -114,12 +114,10 @@ def show_result(result: RunResult, title: str) -> None:
     from shoal.review.results.number_names import name_of, value_of
     from shoal.review.results.result import shown_metrics
 
-    numbers = [(name_of(key), value_of(key, value)) for key, value in shown_metrics(result).items()]
-    for way, count in result.bytes.items():
-        if count or way != "d2d":
-            numbers.append((name_of(f"bytes_{way}"), value_of(f"bytes_{way}", count)))
-    numbers.append((name_of("seconds"), value_of("seconds", result.seconds)))
-    out.print(table_of(("number", "value"), numbers, title))
+    sent = {f"bytes_{way}": count for way, count in result.bytes.items() if count or way != "d2d"}
+    numbers = {**shown_metrics(result), **sent, "seconds": result.seconds}
+    rows = [(name_of(key), value_of(key, value)) for key, value in numbers.items()]
+    out.print(table_of(("number", "value"), rows, title))
     if result.verdict is not None:
         say(f"verdict: {result.verdict.word}. {result.verdict.reason}")
     say(f"run: {result.run}")

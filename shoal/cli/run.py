@@ -97,7 +97,6 @@ def check_options(settings: Path | None, overrides: Set, resume: str | None, dry
 
 def check_run(wanted: Settings) -> None:
     """Say what a run would do: make it, which checks all of its settings, and remove it; or ask its sites."""
-    from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import resolve
     from shoal.engine.sites.sites_pool import answers_to_plan
     from shoal.engine.sites.study import open_study
@@ -111,7 +110,7 @@ def check_run(wanted: Settings) -> None:
             gather(wanted)
             wanted = resolve(wanted, method=advise(wanted).settings)
         answers = answers_to_plan(transport(), wanted)
-        open_study(places.home()).answers.write_text("\n".join(answers))
+        open_study().answers.write_text("\n".join(answers))
         for answer in answers:
             say(answer)
         gather(wanted)  # what the sites have now, from which `dvc repro` begins

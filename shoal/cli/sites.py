@@ -42,7 +42,7 @@ def invite(site: Annotated[str, typer.Argument(help="name of the site")]) -> Non
 
     from shoal.engine.sites.study import PROFILE, open_study
 
-    study = open_study(places.home())
+    study = open_study()
     name = yaml.safe_load((study.folder / PROFILE).read_text())["name"]
     say(f"at the site:  shoal site init --name {site} --study {name}")
     say(f"then here:    shoal sites approve {site}.request.zip")
@@ -56,7 +56,7 @@ def approve(
     """Sign for a site: from now on it can connect, and runs need it."""
     from shoal.engine.sites.study import approve, open_study
 
-    name, signed = approve(open_study(places.home()), request)
+    name, signed = approve(open_study(), request)
     say(f"site {name} is approved: send it {signed}")
 
 
@@ -66,7 +66,7 @@ def serve() -> None:
     from shoal.engine.sites.server import serve
     from shoal.engine.sites.study import open_study
 
-    study = open_study(places.home())
+    study = open_study()
     say(f"sites connect to {study.host}:{study.port}")
     serve(study)
 
@@ -81,7 +81,7 @@ def status() -> None:
     from shoal.engine.sites.study import open_study
     from shoal.engine.store.code_version import shoal_version
 
-    study = open_study(places.home())
+    study = open_study()
     samples = samples_at_sites(places.store())
     rows = []
     for site, told in status_of(study).items():

@@ -32,9 +32,8 @@ def add_own(path: Path, name: str, **options: Any) -> StoredSet:
     intake = Intake()
     try:
         prepared = add(path, name, places.store(), AddOptions(**options), intake)
-    except NothingNew as nothing:
-        # An earlier call may have been killed before DVC took the set.
-        _, warning = track(own_folder(places.store(), name))
-        raise NothingNew("; ".join(part for part in (str(nothing), warning) if part)) from None
+    except NothingNew:
+        track(own_folder(places.store(), name))  # an earlier call may have been killed before DVC took the set
+        raise
     pointer, warning = track(prepared.folder)
     return StoredSet(prepared, "", pointer, warning, intake)

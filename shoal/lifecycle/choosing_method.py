@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams
@@ -24,6 +23,7 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
+from shoal.engine.workers.null_baselines import pixels
 from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
@@ -48,8 +48,6 @@ WINDOW_CLUSTERS = 4
 """Clusters that are sought among them where their number is not known."""
 MIN_CLUSTERS = 10
 """Clusters with which spaces are compared at least: few clusters say little where a client holds few kinds."""
-PIXEL_SIDE = 32
-"""Images are averaged down to at most this many pixels a side before their pixels are compared."""
 
 
 def known_method(settings: Settings) -> MethodChoice | None:
@@ -138,7 +136,8 @@ def facts_of(settings: Settings, prepared: PreparedSet, table: Partition) -> Fac
             return known(groups=groups, spectrum=spectrum)
         if encoder is not None or not is_installed(ENCODER):
             return known()
-        return facts_of_images(known, settings, partial(draw, clients=some_clients(table, settings.seed)), clusters)
+        draw = partial(draw, clients=some_clients(table, settings.seed), limit=MAX_IMAGES)
+        return facts_of_images(known, settings, draw, clusters)
 
 
 def facts_of_images(known: Callable[..., Facts], settings: Settings, draw: Draw, clusters: int) -> Facts:
@@ -153,18 +152,18 @@ def facts_of_images(known: Callable[..., Facts], settings: Settings, draw: Draw,
     seed = settings.seed
     clusters = max(MIN_CLUSTERS, clusters)
     network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
-    pixels = draw(small_pixels, limit=MAX_IMAGES)
-    features = draw(partial(encode, network), limit=MAX_IMAGES)
+    raw = draw(lambda x: torch.from_numpy(pixels(x)))
+    features = draw(partial(encode, network))
     by_client = dependence_on_clients(features, clusters, seed)
     known = partial(
         known,
-        pixels=space_agreement(pixels, clusters, seed),
+        pixels=space_agreement(raw, clusters, seed),
         features=space_agreement(features, clusters, seed),
         by_client=by_client,
     )
     if by_client < CLIENT_BOUND:
         return known()
-    evened = draw(lambda x: encode(network, even_light(x)), limit=MAX_IMAGES)
+    evened = draw(lambda x: encode(network, even_light(x)))
     return known(
         light_by_client=dependence_on_clients(evened, clusters, seed),
         light_groups=gain_over_no_groups(evened.x.numpy(), clusters, Streams(seed).numpy("groups in even light")).gain,
@@ -192,12 +191,6 @@ def facts_of_sites(known: Callable[..., Facts], manifest: Manifest, *, compares_
             "name `auto` among their methods: set method.name, or ask the sites for it"
         )
     return known(**manifest.extra.get(MEASURED, {}))
-
-
-def small_pixels(x: Tensor) -> Tensor:
-    """Return images (n, channels, height, width) as vectors of the pixels of at most `PIXEL_SIDE` a side."""
-    side = (min(PIXEL_SIDE, x.shape[2]), min(PIXEL_SIDE, x.shape[3]))
-    return F.adaptive_avg_pool2d(x, side).flatten(1)
 
 
 @torch.no_grad()

@@ -89,10 +89,7 @@ def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
     call = no_workers if pool is None else pool.call
     write = None
     if run.lineage().sites:
-
-        def train(baseline: RunFolder) -> None:
-            drive(baseline, slots=pool, stages=(ROUNDS,))
-
+        train = partial(drive, slots=pool, stages=(ROUNDS,))
         write = partial(write_clusters_of_sites, baseline=partial(federated_baseline, run, call, train))
     runner.submit("assign", "clusters of all samples", lambda: keep_clusters(run, call, write)).result()
 

@@ -14,15 +14,13 @@ from shoal.engine.sites.held_out import Compare
 from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import save_server
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import take_over_model
 from shoal.lifecycle.claim import is_done
-from shoal.lifecycle.preparing import advise
-from shoal.lifecycle.starting import record_method, runs_with
+from shoal.lifecycle.starting import runs_with
 from shoal.lifecycle.taking_in import NightError
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.model_registry import registered_name
@@ -71,21 +69,6 @@ def earlier_method(settings: Settings) -> Settings:
         if choice is not None and any(event.kind == NIGHT for event in run.events()):
             return resolve(settings, method=choice.settings)
     return settings
-
-
-def choose_night_method(settings: Settings) -> tuple[Settings, MethodChoice | None]:
-    """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was."""
-    if not settings.chooses_method:
-        return settings, None
-    choice = advise(settings)
-    return resolve(settings, method=choice.settings), choice
-
-
-def keep_choice(run: RunFolder, choice: MethodChoice | None) -> None:
-    """Keep in the lineage and the events of a night's run how its method was chosen."""
-    if choice is not None and run.lineage().method_chosen is None:
-        run.set_lineage(method_chosen=choice)
-        record_method(run, choice)
 
 
 def champion_in_use(settings: Settings) -> RunFolder | None:

@@ -36,6 +36,7 @@ def check_method(settings: Settings) -> None:
     check_privacy(settings)
     check_buffer(settings)
     check_choice(settings)
+    check_validation(settings)
     context = Context(
         spec,
         settings.largest_model,
@@ -214,8 +215,6 @@ def check_validation(settings: Settings) -> None:
     Raises:
         MethodError: says what to set.
     """
-    if settings.chooses_method:
-        return  # it is checked again with the method that is chosen
     if METHODS[settings.method.name].learns_from_labels and not settings.partition.validation:
         raise MethodError(
             f"method {settings.method.name!r} judges each client on validation samples of its own: "

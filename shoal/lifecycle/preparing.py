@@ -23,7 +23,7 @@ from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import choose_method, known_method
 from shoal.lifecycle.dvc_tracking import track
-from shoal.lifecycle.preflight import check_method, check_validation, known_spec
+from shoal.lifecycle.preflight import check_method, known_spec
 from shoal.methods.registry import METHODS
 
 GATHER_MINUTES = 5
@@ -64,7 +64,7 @@ def transport() -> Transport:
     Raises:
         ShoalError: there is none.
     """
-    return ServerTransport(open_study(places.home()), GATHER_MINUTES)
+    return ServerTransport(open_study(), GATHER_MINUTES)
 
 
 def with_known_choices(settings: Settings) -> Settings:
@@ -108,7 +108,6 @@ def with_encoder(settings: Settings) -> Settings:
 
 def prepare_partition(settings: Settings, prepared: PreparedSet) -> tuple[Path, Partition]:
     """Return the folder of the run's partition, and the partition; make it where that was not done before."""
-    check_validation(settings)
     settings = with_scheme(settings)
     scheme = settings.partition
     limit = settings.data.limit

@@ -32,7 +32,7 @@ from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import Find, choose_clusters, find_here
 from shoal.lifecycle.choosing_method import choose_method
-from shoal.lifecycle.preflight import check_clusters, check_method, check_sums, check_validation
+from shoal.lifecycle.preflight import check_clusters, check_method, check_sums
 from shoal.lifecycle.preparing import (
     gather,
     prepare_data,
@@ -70,14 +70,15 @@ def new_run(
     resolved = resolve_machine(settings)
     if not settings.workers.elsewhere:
         resolve_slots(settings.workers.slots, resolved.device)
-    if partition is None:
-        check_validation(settings)
     prepared = prepare_data(settings)
     folder, table = prepare_partition(settings, prepared) if partition is None else stored(partition, prepared)
     check_clusters(settings, len(table.sample))
     check_sums(settings, table.clients)
-    settings, method = with_open_method(settings, prepared, table)
-    settings = with_encoder(settings)
+    method = None
+    if settings.chooses_method:
+        method = choose_method(settings, prepared, table)
+        settings = with_encoder(resolve(settings, method=method.settings))
+        check_method(settings)
     clusters = None
     if settings.chooses_clusters:
         find: Find = find_here
@@ -89,9 +90,7 @@ def new_run(
     lineage = replace(lineage, clusters_chosen=clusters, method_chosen=method)
     run = RunFolder.create(runs or places.runs(), settings, lineage)
     try:
-        record_method(run, method)
-        if clusters is not None:
-            record_choice(run, clusters)
+        record_choices(run, method, clusters)
         record_data(run, settings, prepared, table)
         if origin is not None:
             origin.keep(run)
@@ -127,39 +126,18 @@ def stored(partition: Path, prepared: PreparedSet) -> tuple[Path, Partition]:
     return partition.resolve(), table
 
 
-def with_open_method(
-    settings: Settings, prepared: PreparedSet, table: Partition
-) -> tuple[Settings, MethodChoice | None]:
-    """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was.
-
-    Raises:
-        ShoalError: the settings name something that the method does not have, or refuses.
-    """
-    if not settings.chooses_method:
-        return settings, None
-    method = choose_method(settings, prepared, table)
-    settings = resolve(settings, method=method.settings)
-    check_method(settings)
-    check_validation(settings)
-    return settings, method
-
-
-def record_method(run: RunFolder, choice: MethodChoice | None) -> None:
-    """Write to the run's events which method was chosen and why, and which named settings it does not use."""
-    if choice is None:
-        return
-    run.event("method_chosen", message=choice.reason)
-    if choice.unused:
-        run.event("settings_unused", level=WARNING, message=choice.unused)
-
-
-def record_choice(run: RunFolder, choice: Choice) -> None:
-    """Write to the run's events how its number of clusters was chosen."""
-    tried = f"of {choice.min_clusters} to {choice.max_clusters}"
-    message = f"{choice.clusters} clusters, {tried}: {choice.rule}"
-    if choice.doubt:
-        message += f"; do not trust this number: {choice.doubt}"
-    run.event("clusters_chosen", message=message)
+def record_choices(run: RunFolder, method: MethodChoice | None, clusters: Choice | None) -> None:
+    """Write to the run's events which method and number of clusters were chosen, and which settings are unused."""
+    if method is not None:
+        run.event("method_chosen", message=method.reason)
+        if method.unused:
+            run.event("settings_unused", level=WARNING, message=method.unused)
+    if clusters is not None:
+        tried = f"of {clusters.min_clusters} to {clusters.max_clusters}"
+        message = f"{clusters.clusters} clusters, {tried}: {clusters.rule}"
+        if clusters.doubt:
+            message += f"; do not trust this number: {clusters.doubt}"
+        run.event("clusters_chosen", message=message)
 
 
 def record_data(run: RunFolder, settings: Settings, prepared: PreparedSet, table: Partition) -> None:

@@ -74,12 +74,10 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
     entries = []
     for entry in project["deployments"]:
         registered = by_name.get((entry["name"], entry["entrypoint"]))
-        if registered is None:
-            entries.append(entry)
-            continue
-        # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
-        merged = {key: value for key, value in entry.items() if key != "schedules"}
-        merged |= {key: registered[key] for key in ("parameters", "paused")}
+        merged = dict(entry)
+        if registered is not None:
+            merged.pop("schedules", None)  # without any in the file, `prefect deploy` leaves those of the server alone
+            merged |= {key: registered[key] for key in ("parameters", "paused")}
         entries.append(merged)
     return {**project, "deployments": entries}
 

@@ -16,6 +16,17 @@ from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, USER, is_local_u
 
 ANSWER_SECONDS = 2.0
 """Time in which Prefect's server must answer."""
+DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # The line at the end of every task run says no more than the task run itself.
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "WARNING",
+    # A lost server costs seconds, not the minutes of five doubling waits.
+    "PREFECT_CLIENT_MAX_RETRIES": "1",
+    # The first start of the embedded server takes about 12 s, and more on a busy machine.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
+}
+"""Values of Prefect's environment variables that the user has not set."""
 server_lost = threading.Event()
 """Set when Prefect's server went out of reach in the middle of a run: its last events cannot be delivered."""
 
@@ -24,14 +35,8 @@ def set_prefect_defaults() -> None:
     """Set Prefect's defaults for this process, which writes for its user alone; variables of the user stay."""
     write_privately()
     name_user()
-    os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    # The line at the end of every task run says no more than the task run itself.
-    os.environ.setdefault("PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL", "WARNING")
-    # A lost server costs seconds, not the minutes of five doubling waits.
-    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
-    # The first start of the embedded server takes about 12 s, and more on a busy machine.
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
     if "PREFECT_HOME" not in os.environ:
         # Flow runs belong to the project, not to the user's account; the user's profile still counts.
         profiles = Path("~/.prefect/profiles.toml").expanduser()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from prefect.utilities.annotations import quote
 
 from shoal.core.errors import short_text
-from shoal.engine.rounds.runner import Result, Task
+from shoal.engine.rounds.runner import Result, Task, ThreadRunner
 from shoal.tasks.aggregate import aggregate
 from shoal.tasks.assign import assign
 from shoal.tasks.evaluate import evaluate
@@ -31,7 +31,7 @@ TASKS: dict[Task, Any] = {
 }
 
 
-class PrefectRunner:
+class PrefectRunner(ThreadRunner):
     """A runner that submits all work as named task runs.
 
     Where Prefect fails (its server is gone), the work is executed on a plain thread, and Prefect is not used again in
@@ -43,7 +43,7 @@ class PrefectRunner:
     """
 
     def __init__(self, threads: int, warn: Callable[[str], None]) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
+        super().__init__(threads)
         self._warn = warn
         self._lost = False
 
@@ -59,10 +59,6 @@ class PrefectRunner:
                 self._lose(error)
         self._pool.submit(execution)
         return execution.outcome
-
-    def close(self) -> None:
-        """Start no further work; running work continues."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _watch(self, run: Any, execution: SingleExecution) -> None:
         try:

@@ -13,7 +13,6 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
 from shoal.core.errors import ShoalError
-from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.server import sites_away
 from shoal.engine.sites.study import open_study
@@ -112,7 +111,7 @@ def wait_for_sites(settings: Settings) -> bool:
     """
     if settings.workers.runner != "sites":
         return False
-    study = open_study(places.home())
+    study = open_study()
     away = set(sites_away(study).values())
     if not away:
         return False

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from shoal.engine.cluster.dask_pool import dask_pool
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.sites.server import ServerTransport
@@ -34,7 +33,7 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
     """
     timeout = resolve_timeout(workers, device)
     if workers.runner == "sites":
-        yield SitesPool(ServerTransport(open_study(places.home()), timeout))
+        yield SitesPool(ServerTransport(open_study(), timeout))
     elif workers.runner == "local":
         with WorkerProcesses(resolve_slots(workers.slots, device), device, timeout) as processes:
             yield processes

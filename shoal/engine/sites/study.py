@@ -29,6 +29,7 @@ import yaml
 
 from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
 
 PROFILE = "study.yaml"
 CERTIFICATE = "certificate"
@@ -73,13 +74,13 @@ class Study:
             return str(json.loads(signed.read("signed.json"))["certificate"]["valid_until"])
 
 
-def open_study(home: Path) -> Study:
-    """Return the study that is led from a home.
+def open_study() -> Study:
+    """Return the study that is led from this home.
 
     Raises:
         ShoalError: there is none.
     """
-    path = home / "sites" / PROFILE
+    path = places.home() / "sites" / PROFILE
     if not path.exists():
         raise ShoalError("no study is led from here: make one with `shoal sites init`")
     server = yaml.safe_load(path.read_text())["server"]

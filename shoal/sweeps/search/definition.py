@@ -18,7 +18,7 @@ from shoal.engine.settings.run_settings import AUTO, Settings, as_text, flatten,
 from shoal.engine.settings.sections import Section
 from shoal.engine.settings.wrong_settings import explain, unknown_name
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.lifecycle.preflight import check_method, check_validation, known_spec
+from shoal.lifecycle.preflight import check_method, known_spec
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.sweeps.sweep import without_registration
@@ -298,7 +298,6 @@ def check_run(definition: SearchDefinition, settings: Settings) -> None:
         SearchError: the data or the method do not have what the score needs. MethodError, DataError: no run.
     """
     check_method(settings)
-    check_validation(settings)
     if settings.chooses_method:
         return
     method = METHODS[settings.method.name]

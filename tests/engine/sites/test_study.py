@@ -36,8 +36,11 @@ def test_a_site_joins_with_a_key_that_stays_there(study: Study, tmp_path: Path) 
         approve(study, renamed)
 
 
-def test_what_is_wrong_is_refused_and_leaves_nothing(study: Study, tmp_path: Path) -> None:
-    assert open_study(study.folder.parent) == study
+def test_what_is_wrong_is_refused_and_leaves_nothing(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_HOME", str(study.folder.parent))
+    assert open_study() == study
     with pytest.raises(ShoalError, match="led from here already"):
         make_study(study.folder.parent, "lungs", "localhost", 21990)
     with pytest.raises(ShoalError, match="Invalid project name"):
@@ -46,7 +49,8 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(study: Study, tmp_path: Pat
     (tmp_path / "junk.zip").write_bytes(b"junk")
     with pytest.raises(ShoalError, match="not a zip file"):
         approve(study, tmp_path / "junk.zip")
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
     with pytest.raises(ShoalError, match="no study is led from here"):
-        open_study(tmp_path)
+        open_study()
     with pytest.raises(ShoalError, match="no site of a study yet"):
         keys_of(tmp_path)
