@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -35,7 +35,7 @@ def runs(
         state = (state,)
     chosen = listed_runs(places.runs(), method=method, data=data, states=state, last=last)
     columns = [field.name for field in fields(ListedRun)]
-    return pd.DataFrame([asdict(run) for run in chosen], columns=columns).set_index("name")
+    return pd.DataFrame(chosen, columns=columns).set_index("name")
 
 
 def compare(*names: str | Path | Run) -> pd.DataFrame:
