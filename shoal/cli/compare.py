@@ -47,8 +47,8 @@ def compare(
 
         err.print(f"page: {write_comparison(runs, page)}", highlight=False, soft_wrap=True)
     if as_json:
-        named = [(run.settings().method.name, run.settings().data.name, run) for run in runs]
-        print(json.dumps([{"method": m, "data": d, **run_result(run).to_json()} for m, d, run in named]))
+        about = [{"method": run.settings().method.name, "data": run.settings().data.name} for run in runs]
+        print(json.dumps([one | run_result(run).to_json() for one, run in zip(about, runs, strict=True)]))
         return
     metrics = [metric.name for metric in shown_in("comparison")]
     table = side_by_side(runs).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])
