@@ -28,7 +28,7 @@ def runs(
 
     Returns:
         Columns method, data, state, rounds, metric and score (the first that judges it), verdict (good, doubtful or
-        chance), seconds, bytes (on the disk), of private runs epsilon and epsilon_of_set (of all runs on it so far),
+        chance), seconds, of private runs epsilon and epsilon_of_set (of all runs on it so far),
         and why, where something is wrong.
     """
     if isinstance(state, str):

@@ -120,10 +120,6 @@ def enroll(
     client: Annotated[
         str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
     ],
-    validation: Annotated[
-        float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to judge each node's model")
-    ] = 0.2,
-    limit: Annotated[int | None, typer.Option(min=2, help="largest number of samples of a prepared set to use")] = None,
     out_file: OutFile = None,
     any_run: AnyRun = False,
     as_json: Json = False,
@@ -135,7 +131,7 @@ def enroll(
     from shoal.review.served.enroll import new_client
 
     run = RunFolder.find(name, unfinished=any_run)
-    data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
+    data = new_client(run, client, places.store(), places.mirror())
     place = find_place(run, data, out_file)
     if as_json:
         print(json.dumps(record_to_json(place)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -42,7 +40,6 @@ class ListedRun:
         metric, score: name and value of the first number that judges it; None where it was not judged.
         verdict: good, doubtful or chance; empty where there is none.
         seconds: of all rounds.
-        bytes: on the disk.
         epsilon, epsilon_of_set: of private updates: of a client's messages in this run, and in all private runs on its
             data set up to its end; of noise that is not secret infinite, and None for the set.
         why: what is wrong with it, where something is.
@@ -57,7 +54,6 @@ class ListedRun:
     score: float | None = None
     verdict: str = ""
     seconds: float = 0.0
-    bytes: int = 0
     epsilon: float | None = None
     epsilon_of_set: float | None = None
     why: str = ""
@@ -90,7 +86,6 @@ def listed_runs(
 
 def list_run(run: RunFolder) -> ListedRun:
     """Return one run in a line; a run that cannot be read says why, and is no error."""
-    size = bytes_of(run.path)
     try:
         settings = run.settings()
         result = run_result(run)
@@ -103,7 +98,7 @@ def list_run(run: RunFolder) -> ListedRun:
             state = INTERRUPTED
         why = run.status().message
     except (ShoalError, OSError, ValueError, KeyError) as error:
-        return ListedRun(run.name, bytes=size, why=str(error))
+        return ListedRun(run.name, why=str(error))
     of_features = not expects_clusters(METHODS[settings.method.name])
     metric, score = main_score(shown_metrics(result), of_features=of_features) or (None, None)
     return ListedRun(
@@ -116,7 +111,6 @@ def list_run(run: RunFolder) -> ListedRun:
         score=score,
         verdict="" if result.verdict is None else result.verdict.word,
         seconds=result.seconds,
-        bytes=size,
         epsilon=result.metrics.get("epsilon_sent"),
         epsilon_of_set=result.metrics.get("epsilon_set_sent"),
         why=why,
@@ -130,16 +124,6 @@ def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, f
         first = FEATURE_SCORES
     others = [metric.name for metric in shown_in("comparison")]
     return next(((name, shown[name]) for name in (*first, *others) if name in shown), None)
-
-
-def bytes_of(folder: Path) -> int:
-    """Count the bytes of the files below a folder; files that vanish meanwhile are left out."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_size
-    return total
 
 
 def at_work(run: RunFolder) -> bool:
