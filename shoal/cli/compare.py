@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import err, out, say, table_of
-from shoal.cli.options import AnyRun, Json
+from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)
@@ -27,7 +27,6 @@ def compare(
         Path | None,
         typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, differing settings"),
     ] = None,
-    any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
     """Show runs side by side."""
@@ -40,7 +39,7 @@ def compare(
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
-    runs = [RunFolder.find(name, unfinished=any_run) for name in names]
+    runs = [RunFolder.find(name, unfinished=False) for name in names]
     check_different(runs)
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison

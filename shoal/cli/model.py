@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import out, say, table_of
-from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
+from shoal.cli.options import FinishedRun, Json, OutFile, Why
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 
@@ -121,7 +121,6 @@ def enroll(
         str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
     ],
     out_file: OutFile = None,
-    any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
     """Find the cluster of a new client in a CFL run, and write its model."""
@@ -130,7 +129,7 @@ def enroll(
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = RunFolder.find(name, unfinished=any_run)
+    run = RunFolder.find(name, unfinished=False)
     data = new_client(run, client, places.store(), places.mirror())
     place = find_place(run, data, out_file)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -137,13 +136,6 @@ def at_work(run: RunFolder) -> bool:
         return True
 
 
-def partition_of(run: RunFolder) -> tuple[str, str]:
-    """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
-    settings = run.settings()
-    data = f"{run.lineage().data.digest} {settings.data.limit}"
-    return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
-
-
 def check_different(runs: Sequence[RunFolder]) -> None:
     """Refuse a run that is named twice.
 
@@ -158,10 +150,10 @@ def check_different(runs: Sequence[RunFolder]) -> None:
 
 def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:
     """Return a sentence on why the numbers of runs do not tell which method is better; None where they do."""
-    origins = {run.path: partition_of(run) for run in runs}
-    if len({data for data, _ in origins.values()}) > 1:
+    settings = [run.settings() for run in runs]
+    if len({(run.lineage().data.digest, one.data.limit) for run, one in zip(runs, settings, strict=True)}) > 1:
         return "the runs are on different data: their numbers do not tell which method is better"
     # The partition does not change a run whose method pools all data.
-    if len({origins[run.path] for run in runs if not METHODS[run.settings().method.name].pooled}) > 1:
+    if len({one.partition for one in settings if not METHODS[one.method.name].pooled}) > 1:
         return "the runs divide the data in different ways: their numbers do not tell which method is better"
     return None
