@@ -22,7 +22,7 @@ from shoal.tasks.prefect.environment import server_answers
 
 MLFLOW_REPAIR = (
     "a server: start it, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or unset MLFLOW_TRACKING_URI; the "
-    "store of this home: move its folder away, and `shoal model log --all` makes it again"
+    "store of this home: move its folder away, and `shoal model log` makes it again"
 )
 
 

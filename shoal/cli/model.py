@@ -55,13 +55,15 @@ def rollback(
     say(f"before it was version {moved.before}; `shoal model promote RUN` brings back the model of a run")
 
 
-@app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log --all")
+@app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log")
 def log(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
+        typer.Argument(
+            metavar="RUN...",
+            help="runs: their folders, their names, or latest, the last finished one; by default every finished run",
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="every finished run, the oldest first")] = False,
 ) -> None:
     """Log finished runs to MLflow again: after it was out of reach, or to the new store of MLFLOW_TRACKING_URI.
 
@@ -71,8 +73,6 @@ def log(
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
 
-    if bool(names) == every:
-        raise ShoalError("no run is named: name runs, or give --all for every finished run")
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = 0
