@@ -55,8 +55,8 @@ def run_result(run: RunFolder) -> RunResult:
     """Return the result of a run so far."""
     status = run.status()
     rounds = run.table("rounds")
-    skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
-    names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
+    skip = ("round", "clients", "left_out", "finished_at")
+    names = [c for c in rounds.columns if c not in skip and not c.startswith(("bytes_", "seconds_"))]
     evaluated = rounds[names].dropna(how="all").tail(1).dropna(axis=1).astype(float)
     costs = rounds.reindex(columns=[*(f"bytes_{way}" for way in WAYS), "seconds_round"]).sum()
     facts = cluster_facts(run)

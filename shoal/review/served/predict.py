@@ -12,7 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -46,7 +45,8 @@ from shoal.review.results.served_method import CLIENT, SITE_SAMPLES, served_meth
 from shoal.review.results.stable_names import with_names, with_stable_numbers
 from shoal.review.results.summary import counted
 
-OddSize = Literal["as-set", "skip", "resize"]
+ODD_SIZES = ("as-set", "skip", "resize")
+"""What becomes of images of another size."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 """Suffixes of tables that are written."""
 IMAGES_PER_BATCH = 256
@@ -252,8 +252,8 @@ def predict(
         RunError, StoreError: see `Predictor`.
         DataError: `source` does not exist, no image can be used, or the table's features do not fit.
     """
-    if on_odd not in get_args(OddSize):
-        raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
+    if on_odd not in ODD_SIZES:
+        raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(ODD_SIZES)}")
     predictor = Predictor(run, embedding)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
