@@ -141,9 +141,7 @@ def explain(subject: Subject) -> None:
 
 def enroll(subject: Subject) -> None:
     """`shoal model enroll`."""
-    command(
-        "model", "enroll", str(subject.tree), "--client", "digits", "--limit", "60", "--json", "--out", "enrolled.st"
-    )
+    command("model", "enroll", str(subject.tree), "--client", "digits", "--json", "--out", "enrolled.st")
 
 
 def compare(subject: Subject) -> None:
@@ -170,15 +168,13 @@ def report(subject: Subject) -> None:
 
 
 def runs(subject: Subject) -> None:
-    """The line of the run in `shoal runs`, without its bytes; one that is called unreadable, with its reason, counts as
-    refused.
-    """
+    """The line of the run in `shoal runs`; one that is called unreadable, with its reason, counts as refused."""
     from shoal.review.results.runs import UNREADABLE, list_run
 
-    found = vars(list_run(RunFolder(subject.run)))
-    if found["state"] == UNREADABLE and found["why"]:
-        raise ShoalError(found["why"])
-    print({key: value for key, value in found.items() if key != "bytes"})
+    found = list_run(RunFolder(subject.run))
+    if found.state == UNREADABLE and found.why:
+        raise ShoalError(found.why)
+    print(found)
 
 
 def serving(subject: Subject) -> None:
