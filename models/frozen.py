@@ -8,7 +8,6 @@ by their sha256, and nothing is downloaded.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.errors import short_text
+from shoal.data.sets.by_client import file_sha256
 from shoal.models.efficientnet_lite import EfficientNetLite0, EfficientNetLite0Layers
 from shoal.models.encoder_sources import EncoderError, PackagedWeights, Source, user_source
 from shoal.models.preprocessing import COLOURS, Preprocessing
@@ -211,8 +211,7 @@ def source_of(name: str) -> Source:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise EncoderError(f"the weights in {path} cannot be read: {error}") from error
 

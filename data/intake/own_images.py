@@ -165,7 +165,6 @@ def _batch(
     x = np.empty((len(pictures), channels, *size), dtype=np.uint8)
     for place, picture in zip(x, pictures, strict=True):
         place[:] = in_form(picture.pixels, place.shape)
-    there = f" ({notes.known.get('files', 0)} were there already)" if onto else ""
     return Batch(
         "image",
         x,
@@ -173,8 +172,7 @@ def _batch(
         owner,
         list(dict.fromkeys(owner)),
         files,
-        source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
-        licence=options.licence,
+        source=f"folder {folder.name}",
         extra=extra,
         intake=notes,
     )

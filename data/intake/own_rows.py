@@ -58,16 +58,14 @@ def read_rows(path: Path, onto: PreparedSet | None, options: AddOptions, intake:
     refuse_known_rows(files, path, onto)
     intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    clients = in_order(client)
     return Batch(
         "vector",
         x,
         None if table.label is None else table.label[kept].tolist(),
         client.tolist(),
-        clients,
+        in_order(client),
         files,
-        source=f"table {path.name}, {len(x)} rows of {len(clients)} clients",
-        licence=options.licence,
+        source=f"table {path.name}",
         extra=extra,
         intake=intake,
     )
