@@ -162,9 +162,10 @@ def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator)
     except DataError as error:
         raise PartitionError(f"partition.column: {error}") from error
     values, owner = np.unique(column, return_inverse=True)
-    listed = prepared.manifest.extra.get("clients", []) if settings.column == "client" else []
-    names = [str(listed[int(v)]) if 0 <= int(v) < len(listed) else str(v) for v in values]
-    owner = owner.astype(np.int64)[samples.indices]
+    names = list(map(str, values))
+    if settings.column == "client" and (listed := prepared.manifest.extra.get("clients")):
+        names = [str(listed[v]) for v in values]
+    owner = owner[samples.indices]
     if settings.clients > len(names):
         raise PartitionError(
             f"partition.clients is {settings.clients}, but column {settings.column!r} of {prepared.manifest.name!r} "
@@ -177,18 +178,15 @@ def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator)
         reasons.append(f"{len(chosen)} of {len(names)} clients take part")
     sizes = np.bincount(owner, minlength=len(names))
     small, too_few = _small_clients([names[k] for k in chosen], sizes[chosen], settings.validation)
-    if small:
-        reasons.append(too_few)
     kept = [k for k in chosen if names[k] not in small]
     number = np.full(len(names), deal.NOBODY, dtype=np.int64)
     number[kept] = np.arange(len(kept))
-    owner = number[owner]
     about: dict[str, Any] = {"names": tuple(names[k] for k in kept), "clients": len(kept)}
-    if reasons:
-        about["left_out"] = {"reason": "; ".join(reasons)}
     if small:
-        about["left_out"]["clients"] = small
-    return owner, about
+        about["left_out"] = {"reason": "; ".join([*reasons, too_few]), "clients": small}
+    elif reasons:
+        about["left_out"] = {"reason": reasons[0]}
+    return number[owner], about
 
 
 def _need_labels(samples: _Samples, settings: PartitionSettings) -> np.ndarray:
