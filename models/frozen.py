@@ -174,20 +174,15 @@ def weights_file(name: str) -> Path:
 def verified_weights(name: str, sha256: str = "") -> Path:
     """Return the file with the weights of an encoder once its digest is right; see `frozen_encoder`."""
     path = weights_file(name)
-    published = PRETRAINED[name].sha256 if name in PRETRAINED else ""
-    if not (sha256 or published):
-        return path
-    digest = _digest(path)
-    if published and digest != published:
-        raise EncoderError(
-            f"the weights of encoder {name!r} in {path} are not the published ones (sha256 {digest[:16]}..., expected "
-            f"{published[:16]}...): reinstall the package {PRETRAINED[name].holder.replace('_', '-')}"
-        )
-    if sha256 and digest != sha256:
-        raise EncoderError(
-            f"the weights of encoder {name!r} in {path} are not those that were used before (sha256 {digest[:16]}..., "
-            f"expected {sha256[:16]}...): put the former file back, or start again with the new one"
-        )
+    checks = {sha256: ("those that were used before", "put the former file back, or start again with the new one")}
+    if name in PRETRAINED:
+        checks[PRETRAINED[name].sha256] = ("the published ones", f"reinstall {PRETRAINED[name].packages[0]}")
+    for expected, (which, advice) in checks.items():
+        if expected and (digest := _digest(path)) != expected:
+            raise EncoderError(
+                f"the weights of encoder {name!r} in {path} are not {which} (sha256 {digest[:16]}..., expected "
+                f"{expected[:16]}...): {advice}"
+            )
     return path
 
 
