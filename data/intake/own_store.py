@@ -203,7 +203,7 @@ def _after(onto: PreparedSet, part: str, new: Part) -> Part:
     assert files is not None, "a set of the user's own has them"
     return Part(
         ConcatenatedArray(x, new.x),
-        None if y is None or new.y is None else np.concatenate([np.asarray(y), new.y]),
+        None if y is None or new.y is None else ConcatenatedArray(y, new.y),
         np.concatenate([onto.owners(part), new.owner]),
         [*files.loc[files["part"] == part, "file"], *new.files],
     )

@@ -17,6 +17,7 @@ from shoal.data.intake.own_store import VERSIONS, versions_of
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
+from shoal.data.sets.lazy_array import SampleArray
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
 from shoal.data.sets.prepared import PreparedSet, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
@@ -142,16 +143,12 @@ def _write(
     labels = {"train": images.train_y, "test": images.test_y}
     files = sample_files(images)
     if files is None:
-        arrays = {f"{part}_x": x for part, x in vectors.items() if len(x)}
-        arrays |= {f"{part}_y": np.asarray(y) for part, y in labels.items() if y is not None}
+        arrays: dict[str, SampleArray | None] = {f"{part}_x": x for part, x in vectors.items() if len(x)}
+        arrays |= {f"{part}_y": y for part, y in labels.items()}
         write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
     else:
-        parts = {}
-        for part, x in vectors.items():
-            y = labels[part]
-            if y is not None:
-                y = np.asarray(y)
-            parts[part] = Part(x, y, images.owners(part), files.loc[files["part"] == part, "file"].tolist())
+        origins = files.groupby("part")["file"].agg(list)
+        parts = {part: Part(x, labels[part], images.owners(part), origins.get(part, [])) for part, x in vectors.items()}
         write_by_client(folder, manifest, parts)
         record(folder, Intake())
     return open_prepared(folder)
