@@ -298,7 +298,7 @@ class RunFolder:
         return path.read_bytes().split(b"\n")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty if it has no row.
+        """Read the table `rounds` or `clients`; empty if it has no row.
 
         Until the run is finished it is made from the manifests, without those that are damaged.
 

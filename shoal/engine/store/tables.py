@@ -1,4 +1,4 @@
-"""The tables of a run, made from the manifests of its rounds: rounds, clients, and links (bytes between clients)."""
+"""The tables of a run, made from the manifests of its rounds: rounds and clients."""
 
 from __future__ import annotations
 
@@ -28,19 +28,13 @@ def round_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
 def client_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
     """Yield a row for each client of a round."""
     for row in record.clients:
-        yield {name: getattr(row, name) for name in COUNTED} | dict(sorted(row.metrics.items()))
-
-
-def link_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
-    """Yield a row for each message between two clients in a round."""
-    for link in record.links:
-        yield {"round": link.round, "from": link.sender, "to": link.receiver, "bytes": link.bytes}
+        counted = {name: getattr(row, name) for name in COUNTED[1:]}
+        yield {"round": manifest.round, **counted, **dict(sorted(row.metrics.items()))}
 
 
 TABLES: dict[str, Callable[[Manifest, RoundRecord], Iterator[Row]]] = {
     "rounds": round_rows,
     "clients": client_rows,
-    "links": link_rows,
 }
 """What yields the rows of each table from a manifest."""
 
