@@ -15,6 +15,7 @@ def bootstrap_interval(
     samples: int,
     confidence: float,
     rng: np.random.Generator,
+    draws: int = DRAWS,
 ) -> tuple[float, float]:
     """Return the percentile interval of a number over draws of samples with replacement.
 
@@ -26,13 +27,14 @@ def bootstrap_interval(
         samples: n, at least 1.
         confidence: share of the draws that the interval holds, such as 0.95.
         rng: of the draws.
+        draws: number of draws.
 
     >>> values = np.array([0.0, 0.0, 1.0, 1.0])
     >>> rng = np.random.default_rng(0)
     >>> bootstrap_interval(lambda rows: float(values[rows].mean()), 4, 0.95, rng)
     (0.0, 1.0)
     """
-    values = [statistic(rng.integers(0, samples, samples)) for _ in range(DRAWS)]
+    values = [statistic(rng.integers(0, samples, samples)) for _ in range(draws)]
     tail = (1 - confidence) / 2
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
