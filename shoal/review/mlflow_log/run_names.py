@@ -29,7 +29,7 @@ def run_name(settings: Settings) -> str:
 
     >>> from shoal.engine.settings.run_settings import make_settings
     >>> run_name(make_settings({"method": "fedcc", "local": {"lr": 0.001}, "rounds": 5}))
-    'fedcc digits · lr 0.001 · rounds 5 · iid x5 seed 0'
+    'fedcc digits · lr 0.001 · rounds 5 · auto seed 0'
     """
     chosen = chosen_settings(settings)
     if not chosen:
