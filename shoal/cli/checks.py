@@ -89,6 +89,7 @@ def stores() -> Iterator[Check]:
 
 def mlflow_store() -> Check:
     """Ask the MLflow that runs are logged to, with the password of the environment."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
     settings = make_settings({})
     shown = shown_uri(settings)
     if shown == store_uri(places.mlflow_store()) and not places.mlflow_store().exists():
