@@ -22,7 +22,7 @@ from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, PreparedSet
 from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.sites.transport import SiteLost, Waits
-from shoal.engine.workers.without_main import WORKER_NAME, without_main
+from shoal.engine.workers.without_main import WORKER_NAME, start_without_main
 from shoal.engine.workers.worker_processes import start_fork_server
 from tests.pipe_site import serve
 
@@ -60,8 +60,7 @@ class Pipes:
         self.processes[site] = context.Process(
             target=serve, args=(inner, site, self.homes[site]), daemon=True, name=f"{WORKER_NAME} at {site}"
         )
-        with without_main():
-            self.processes[site].start()
+        start_without_main(self.processes[site])
         inner.close()
         return self.ends[site]
 

@@ -18,7 +18,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -193,13 +193,12 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(lock: Path, what: str, say: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold a lock that one process has at a time; wait for it where another process has it, and say so.
+def locked(lock: Path, what: str) -> Iterator[None]:
+    """Hold a lock that one process has at a time; wait for it where another has it, and say so on standard error.
 
     Args:
         lock: the file that stands for it; it holds the number of the process that had it last, and stays.
         what: what is locked, for the sentence, such as "data set 'photos'".
-        say: takes the sentence; by default it is a line on standard error.
 
     Raises:
         OSError: the file cannot be written.
@@ -207,8 +206,7 @@ def locked(lock: Path, what: str, say: Callable[[str], None] | None = None) -> I
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         if not _taken(file.fileno()):
-            sentence = f"{what} is being written by another process (pid {owner_of(lock)}): waiting for it"
-            (say or _on_standard_error)(sentence)
+            _say(f"{what} is being written by another process (pid {owner_of(lock)}): waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         _sign(file)
         yield
@@ -253,5 +251,5 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def _on_standard_error(sentence: str) -> None:
+def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)

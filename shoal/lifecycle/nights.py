@@ -128,7 +128,7 @@ def compare_at_sites(
     save_server(path, take_over_model(fresh, read_state(champion).judged.tensors, facts.method, champion.name))
     round = challenger.status().round
     server = RoundPaths(challenger.path, round).server
-    answers = SiteEvaluation(facts, call).ask(Compare, server, round, load_index(challenger, round), path)
+    answers = SiteEvaluation(facts, call, server, round, load_index(challenger, round)).ask(Compare, path)
     path.unlink()
     if isinstance(answers, Failure):
         raise JudgingError(f"run {challenger.name} cannot be compared with the champion: {answers.error}")

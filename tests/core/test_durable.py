@@ -188,7 +188,7 @@ def test_leftovers_are_those_of_processes_that_are_gone(tmp_path: Path) -> None:
     assert found == {f".set.{gone.pid}.tmp", f".set.{gone.pid}.7.tmp", ".set.old"}
 
 
-def test_a_second_process_waits_for_the_lock_and_says_for_whom(tmp_path: Path) -> None:
+def test_a_second_process_waits_for_the_lock_and_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, order = tmp_path / "locks" / "own-set", tmp_path / "order"
     hold = (
         "import sys, time; from pathlib import Path; from shoal.core.durable import locked\n"
@@ -209,10 +209,11 @@ def test_a_second_process_waits_for_the_lock_and_says_for_whom(tmp_path: Path) -
         said.append(sentence)
         (tmp_path / "go").touch()
 
-    with locked(lock, "data set 'set'", say):
+    monkeypatch.setattr(durable, "_say", say)
+    with locked(lock, "data set 'set'"):
         assert order.read_text() == "first done"
     assert said == [f"data set 'set' is being written by another process (pid {first.pid}): waiting for it"]
     assert first.wait() == 0
-    with locked(lock, "data set 'set'", say):
+    with locked(lock, "data set 'set'"):
         pass
     assert len(said) == 1

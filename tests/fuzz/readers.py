@@ -37,7 +37,7 @@ LINEAGE = {
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
     "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None}},
-    "layout": 3,
+    "layout": 4,
 }
 
 
@@ -336,12 +336,12 @@ def run_lineage(folder: Path) -> Opened:
 def round_manifest(folder: Path) -> Opened:
     from shoal.core.records import record_to_json
     from shoal.engine.store.checkpoint import load_manifest
-    from shoal.engine.store.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
+    from shoal.engine.store.manifest import ClientRow, Manifest, RoundRecord, RoundSeconds
     from shoal.engine.store.round_paths import RoundPaths
     from shoal.engine.store.run_folder import RunFolder
 
-    row, peer = ClientRow(1, 0, 5, 6, 7, 8, 0.5, {"loss": 1.0}), PeerBytes(1, 0, 1, 9)
-    record = RoundRecord({"acc": 0.5}, (row,), (peer,), (2,), RoundSeconds(1, 2, 3, 4))
+    row = ClientRow(0, 5, 6, 7, 8, 0.5, {"loss": 1.0})
+    record = RoundRecord({"acc": 0.5}, (row,), (2,), RoundSeconds(1, 2, 3, 4))
     paths = RoundPaths(folder, 1)
     paths.checkpoint.mkdir(parents=True)
     seed = _json(record_to_json(Manifest(1, 2.0, {"server.safetensors": "0" * 64}, record)))
@@ -359,7 +359,7 @@ def finished_files(folder: Path) -> Opened:
     (paths.work / "update-0.safetensors").write_bytes(b"x")
     digest = hashlib.sha256(b"x").hexdigest()
     name = "update-0.safetensors"
-    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5))
+    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, 0.5, {"loss": 1.0}, {}, {name: digest}))
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
@@ -373,7 +373,7 @@ def clients_numbers(folder: Path) -> Opened:
     from shoal.engine.store.tables import make_tables
 
     metrics = {"loss": 1.0, "pulled": 3}
-    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5))
+    seed = record_to_json(FinishedWork(0, 5, 6, 7, 8, 0.5, metrics, {1: 3}, {"u": "0"}))
 
     def read(data: bytes) -> Any:
         try:
@@ -382,7 +382,7 @@ def clients_numbers(folder: Path) -> Opened:
             return None
         if metrics_fault(done.metrics) or counts_fault(done, 5):
             return None
-        record = RoundRecord({}, (client_row(1, done),), (), (), RoundSeconds(1, 2, 3, 4))
+        record = RoundRecord({}, (client_row(done),), (), RoundSeconds(1, 2, 3, 4))
         manifest = Manifest(1, 2.0, {}, record)
         json.dumps(record_to_json(manifest))
         other = replace(record, clients=(replace(record.clients[0], metrics={"loss": 0.5}),))

@@ -45,8 +45,6 @@ class AnswerSchedule:
     """
 
     def __init__(self, sizes: Sequence[int], seed: int, at_work: int, buffer: int, dropout: float = 0.0) -> None:
-        if not 1 <= buffer <= at_work <= len(sizes):
-            raise ValueError(f"buffer is {buffer}, at_work {at_work}, clients {len(sizes)}: they must ascend")
         self._sizes = sizes
         self._mean = max(float(np.mean(sizes)), 1e-9)
         self._buffer = buffer

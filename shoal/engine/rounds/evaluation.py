@@ -84,13 +84,13 @@ class EvaluationStep:
 
     def answer_of_sites(self, state: RoundState, *, final: bool) -> Answer:
         """Have the sites evaluate a state; arguments and errors as of `answer`."""
-        sites = SiteEvaluation(self.facts, self.call)
         server = RoundPaths(self.facts.run.path, state.round).scratch / SERVER
-        recalibrated = sites.recalibrate(server, state.round, state.memory_index, final=final)
+        sites = SiteEvaluation(self.facts, self.call, server, state.round, state.memory_index)
+        recalibrated = sites.recalibrate(final=final)
         if not isinstance(recalibrated, EvaluateAnswer):
             return recalibrated
         save_judged(server, recalibrated.judged)
-        return sites.evaluate(server, state.round, state.memory_index, final=final)
+        return sites.evaluate(final=final)
 
     @property
     def threads(self) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import ClientRow, PeerBytes, RoundRecord, RoundSeconds
+from shoal.engine.store.manifest import ClientRow, RoundRecord, RoundSeconds
 
 
-def client_row(round: int, work: FinishedWork) -> ClientRow:
+def client_row(work: FinishedWork) -> ClientRow:
     """Return the row of a client's finished work."""
-    sizes = work.bytes_up, work.bytes_down, work.bytes_d2d
-    return ClientRow(round, work.client, work.samples, *sizes, work.seconds, work.metrics)
+    return ClientRow(**{column.name: getattr(work, column.name) for column in fields(ClientRow)})
 
 
 def make_record(
@@ -24,12 +24,5 @@ def make_record(
 ) -> RoundRecord:
     """Return the record of a round: the clients that were drawn and those that are done."""
     done = outcomes.done
-    works = [done[client] for client in sorted(done)]
-    return RoundRecord(
-        metrics,
-        tuple(client_row(round, work) for work in works),
-        tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
-        tuple(sorted(outcomes.drawn - done.keys())),
-        seconds,
-        refusals,
-    )
+    rows = tuple(client_row(done[client]) for client in sorted(done))
+    return RoundRecord(metrics, rows, tuple(sorted(outcomes.drawn - done.keys())), seconds, refusals)

@@ -31,30 +31,33 @@ BY_SITE = "_by_site"
 
 @dataclass(frozen=True)
 class SiteEvaluation:
-    """Evaluates server states at the sites.
+    """Evaluates a server state at the sites.
 
     Args:
         facts: of the run.
         call: has a site do a request.
+        server: file of the state.
+        round: of the state.
+        memories: after the round.
     """
 
     facts: RunFacts
     call: Call
+    server: Path
+    round: int
+    memories: MemoryIndex
 
-    def recalibrate(self, server: Path, round: int, memories: MemoryIndex, *, final: bool) -> Answer:
-        """Return the tensors that replace those of a state in its evaluation, layer by layer with BatchNorm.
+    def recalibrate(self, *, final: bool) -> Answer:
+        """Return the tensors that replace those of the state in its evaluation, layer by layer with BatchNorm.
 
         Args:
-            server: file of the state.
-            round: the round.
-            memories: after the round.
             final: whether it is the last evaluation.
         """
         if type(self.facts.method).recalibrate is Method.recalibrate:
             return EvaluateAnswer()
         known: list[Mapping[str, np.ndarray]] = []
         while True:
-            answers = self.ask(Recalibrate, server, round, memories, final, tuple(known))
+            answers = self.ask(Recalibrate, final, tuple(known))
             if isinstance(answers, Failure):
                 return answers
             layers = [LayerSums.from_arrays(answer.sums) for answer in answers if answer.sums]
@@ -62,29 +65,26 @@ class SiteEvaluation:
                 return next((answer for answer in answers if answer.judged), answers[0])
             known.append(added(layers).arrays())
 
-    def evaluate(self, server: Path, round: int, memories: MemoryIndex, *, final: bool) -> Answer:
-        """Return the metrics of a state, beside which are the tensors that replace its own; arguments as above."""
-        answers = self.ask(Evaluate, server, round, memories, final)
+    def evaluate(self, *, final: bool) -> Answer:
+        """Return the metrics of the state, beside which are the tensors that replace its own; argument as above."""
+        answers = self.ask(Evaluate, final)
         if isinstance(answers, Failure):
             return answers
         return EvaluateAnswer(joint_metrics(self.facts.method, answers))
 
-    def ask(
-        self, kind: Callable[..., StateRequest], server: Path, round: int, memories: MemoryIndex, *arguments: Any
-    ) -> list[EvaluateAnswer] | Failure:
+    def ask(self, kind: Callable[..., StateRequest], *arguments: Any) -> list[EvaluateAnswer] | Failure:
         """Return the answers of all sites to a request, in the order of their names, or the first failure.
 
         Args:
             kind: of the request.
-            server, round, memories: as above.
             arguments: further ones of the request.
         """
         requests = []
         for site, about in self.facts.lineage.sites.items():
             files: tuple[ClientFiles, ...] = ()
             if self.facts.method.evaluation_reads_memory:
-                files = tuple(memories.client(client) for client in about.clients)
-            requests.append(kind(self.facts.run.path, round, server, files, *arguments, site=site))
+                files = tuple(self.memories.client(client) for client in about.clients)
+            requests.append(kind(self.facts.run.path, self.round, self.server, files, *arguments, site=site))
         with ThreadPoolExecutor(len(requests), thread_name_prefix="sites") as threads:
             answers = list(threads.map(self.call, requests))
         failed = next((answer for answer in answers if isinstance(answer, Failure)), None)

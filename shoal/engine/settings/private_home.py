@@ -16,11 +16,13 @@ PRIVATE_UMASK = 0o077
 OTHERS = 0o007
 
 
-def write_privately() -> None:
-    """Have this process and those that it starts write for their user alone."""
-    umask = os.umask(PRIVATE_UMASK)
-    os.environ.setdefault(UMASK_VARIABLE, f"{umask:03o}")
-    os.umask(_private(umask))
+def write_privately() -> int:
+    """Have this process and those that it starts write for their user alone; return the umask before."""
+    before = os.umask(PRIVATE_UMASK)
+    os.environ.setdefault(UMASK_VARIABLE, f"{before:03o}")
+    if before & OTHERS == OTHERS:
+        os.umask(before)
+    return before
 
 
 def user_umask() -> int:
@@ -45,8 +47,7 @@ def project_files() -> Iterator[None]:
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
     """Write for the user alone within this context; it is also a decorator."""
-    before = _umask()
-    write_privately()
+    before = write_privately()
     try:
         yield
     finally:
@@ -58,15 +59,3 @@ def make_cache(root: Path) -> None:
     if (root / ".dvc").is_dir():
         with contextlib.suppress(OSError):  # it is there, or somewhere else
             (root / ".dvc" / "cache").mkdir(mode=0o700)
-
-
-def _private(umask: int) -> int:
-    if umask & OTHERS == OTHERS:
-        return umask
-    return PRIVATE_UMASK
-
-
-def _umask() -> int:
-    umask = os.umask(PRIVATE_UMASK)
-    os.umask(umask)
-    return umask

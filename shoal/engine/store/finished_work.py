@@ -7,36 +7,23 @@ from dataclasses import dataclass
 
 from shoal.core.records import BadRecord, record_from_json
 from shoal.engine.store.codec import StoreError, file_digest, load_message, read_sealed
+from shoal.engine.store.manifest import ClientRow
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Update
 
 
 @dataclass(frozen=True)
-class FinishedWork:
+class FinishedWork(ClientRow):
     """A client's work in a round (done-3.json); its tensors are in files beside the done-file.
 
     Args:
-        client: the client's id.
-        samples: number of its training samples.
-        bytes_up: size of its message to the server, as `Message.size` counts it.
-        bytes_down: size of the message from the server.
-        bytes_d2d: size of all its messages to other clients.
-        metrics: its own metrics, by name.
         peers: size in bytes of the message to each other client.
         sha256: hex digest of each of its files in the round's work folder, by name.
-        seconds: time of the work.
     """
 
-    client: int
-    samples: int
-    bytes_up: int
-    bytes_down: int
-    bytes_d2d: int
-    metrics: Mapping[str, float]
     peers: Mapping[int, int]
     sha256: Mapping[str, str]
-    seconds: float
 
     @property
     def update(self) -> str:

@@ -28,7 +28,7 @@ from shoal.engine.store.relocation import stored_path
 from shoal.methods.registry import ADDED, METHODS
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
-LAYOUT: Literal[3] = 3
+LAYOUT: Literal[4] = 4
 """The layout of a run's folder; a run of another layout is refused."""
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
 
@@ -132,7 +132,7 @@ class Lineage:
     hardware: Machine
     versions: Mapping[str, str]
     shoal: ShoalVersion
-    layout: Literal[3]
+    layout: Literal[4]
     id: str = ""
     settings_file_sha256: str = ""
     clusters_chosen: Choice | None = None

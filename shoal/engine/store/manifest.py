@@ -15,18 +15,18 @@ COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", 
 
 @dataclass(frozen=True)
 class ClientRow:
-    """The row of a client in a round.
+    """What is counted of a client's work in a round.
 
     Args:
-        round: the round.
         client: the client's id.
         samples: number of its training samples.
-        bytes_up, bytes_down, bytes_d2d: bytes that it sent to the server, got from it, and sent to other clients.
+        bytes_up: size of its message to the server, as `Message.size` counts it.
+        bytes_down: size of the message from the server.
+        bytes_d2d: size of all its messages to other clients.
         seconds: time of its work.
         metrics: its own metrics, by name.
     """
 
-    round: int
     client: int
     samples: int
     bytes_up: int
@@ -34,16 +34,6 @@ class ClientRow:
     bytes_d2d: int
     seconds: float
     metrics: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class PeerBytes:
-    """The size in bytes of one message between two clients."""
-
-    round: int
-    sender: int
-    receiver: int
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,6 @@ class RoundRecord:
     Args:
         metrics: metrics of the server state after the round, by name; empty: it was not evaluated.
         clients: the rows of the clients that are done, by id.
-        links: the messages between clients.
         left_out: the clients that were drawn and are not done.
         seconds: the time of the round.
         refusals: number of rounds so far, with this one, in which each client (its id as text) was refused, so that
@@ -72,7 +61,6 @@ class RoundRecord:
 
     metrics: Mapping[str, float]
     clients: tuple[ClientRow, ...]
-    links: tuple[PeerBytes, ...]
     left_out: tuple[int, ...]
     seconds: RoundSeconds
     refusals: Mapping[str, int] = field(default_factory=dict)

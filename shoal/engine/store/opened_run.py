@@ -17,7 +17,6 @@ from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.elsewhere import clients_of_site, has_clients_of
 from shoal.data.sets.prepared import Manifest, PreparedSet, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
-from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
@@ -57,7 +56,10 @@ class OpenedRun(RunFacts):
     """
 
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
-        self.graphs = graphs_of(run.settings().workers, device, working=working)
+        if working:
+            graphs = run.settings().workers.graphs
+            no_gpu = graphs == "auto" and not device.startswith("cuda")
+            self.graphs = "off" if no_gpu else graphs
         super().__init__(run, device)
         self.prepared: PreparedSet = open_compared(run.folder_of("data"))
 
@@ -164,11 +166,3 @@ class OpenedClients(Clients):
 
     def __getitem__(self, client: int) -> Client:
         return self._opened.client(self._files.get(client, ClientFiles(client)), self._round)
-
-
-def graphs_of(workers: WorkersSection, device: str, *, working: bool) -> str:
-    """Return how a process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
-    no_gpu = workers.graphs == "auto" and not device.startswith("cuda")
-    if not working or no_gpu:
-        return "off"
-    return workers.graphs

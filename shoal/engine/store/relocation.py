@@ -31,12 +31,7 @@ def located(folder: str, run: Path) -> Path:
         The folder, which may be missing.
     """
     recorded = Path(folder)
-    homes = homes_of(run)
-    return next((home / recorded for home in homes if (home / recorded).exists()), homes[-1] / recorded)
-
-
-def homes_of(run: Path) -> list[Path]:
-    """Return the home in which a run lies, if it lies in one, and the home in use."""
+    homes = [places.home()]
     if run.parent.name == RUNS:
-        return [run.parent.parent, places.home()]
-    return [places.home()]
+        homes.insert(0, run.parent.parent)
+    return next((home / recorded for home in homes if (home / recorded).exists()), homes[-1] / recorded)

@@ -62,8 +62,22 @@ class RunFacts:
     @property
     def context(self) -> Context:
         """The context that the method gets."""
-        return context_of(
-            self.settings, self.spec, self.device, self.precision, self.graphs, self.lineage.encoder_sha256
+        settings = self.settings
+        return Context(
+            self.spec,
+            settings.model,
+            settings.local,
+            settings.augment,
+            settings.seed,
+            settings.rounds,
+            settings.participation.fraction,
+            self.device,
+            self.precision,
+            settings.aggregation,
+            self.graphs,
+            self.lineage.encoder_sha256,
+            settings.privacy.sums != "plain",
+            settings.privacy.clip,
         )
 
     @cached_property
@@ -80,33 +94,3 @@ class RunFacts:
             Streams(self.settings.seed),
             self.partition.truth,
         )
-
-
-def context_of(
-    settings: Settings, spec: DataSpec, device: torch.device, precision: str, graphs: str, encoder_sha256: str
-) -> Context:
-    """Return the context that the method of a run gets.
-
-    Args:
-        settings: of the run.
-        spec: properties of the data set.
-        device, precision: of this process's computations.
-        graphs: how this process captures steps as CUDA graphs.
-        encoder_sha256: digest of the pretrained encoder; empty without one.
-    """
-    return Context(
-        spec,
-        settings.model,
-        settings.local,
-        settings.augment,
-        settings.seed,
-        settings.rounds,
-        settings.participation.fraction,
-        device,
-        precision,
-        settings.aggregation,
-        graphs,
-        encoder_sha256,
-        settings.privacy.sums != "plain",
-        settings.privacy.clip,
-    )

@@ -41,7 +41,7 @@ from shoal.engine.store.codec import (
     writing,
 )
 from shoal.engine.store.lineage import Lineage
-from shoal.engine.store.manifest import Manifest, read_manifest
+from shoal.engine.store.manifest import read_manifest
 from shoal.engine.store.relocation import located
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_observers
@@ -150,7 +150,7 @@ class RunFolder:
                 return run
         raise RunError(
             f"no run in {runs} is finished yet (there are {len(names)} runs, the last one is {names[-1]}): finish it "
-            f"with `shoal run --resume {names[-1]}`, or include runs that are not finished with --any"
+            f"with `shoal run --resume {names[-1]}`, or name that run"
         )
 
     def settings(self) -> Settings:
@@ -298,7 +298,7 @@ class RunFolder:
         return path.read_bytes().split(b"\n")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty if it has no row.
+        """Read the table `rounds` or `clients`; empty if it has no row.
 
         Until the run is finished it is made from the manifests, without those that are damaged.
 
@@ -307,7 +307,11 @@ class RunFolder:
         """
         status = self.status()
         if not status.is_finished:
-            return make_tables(self._manifests())[name]
+            manifests = []
+            for round in self.round_folders():
+                with contextlib.suppress(StoreError):
+                    manifests.append(read_manifest(RoundPaths(self.path, round).manifest, round))
+            return make_tables(manifests)[name]
         path = self._table_path(name)
         sha256 = status.digest_of(path.name)
         if sha256 is None:
@@ -327,11 +331,6 @@ class RunFolder:
 
     def _table_path(self, name: str) -> Path:
         return self.path / f"{name}.parquet"
-
-    def _manifests(self) -> Iterator[Manifest]:
-        for round in self.round_folders():
-            with contextlib.suppress(StoreError):
-                yield read_manifest(RoundPaths(self.path, round).manifest, round)
 
     @contextlib.contextmanager
     def locked(self, *, patience: float = LOCK_SECONDS) -> Iterator[None]:

@@ -1,20 +1,20 @@
-"""The tables of a run, made from the manifests of its rounds: rounds, clients, and links (bytes between clients)."""
+"""The tables of a run, made from the manifests of its rounds: rounds and clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from shoal.engine.store.manifest import COUNTED, Manifest, RoundRecord
 
-Row = dict[str, Any]
+TABLES = ("rounds", "clients")
 
 
-def round_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
-    """Yield the row of a round."""
-    yield {
+def round_row(manifest: Manifest, record: RoundRecord) -> dict[str, Any]:
+    """Return the row of a round."""
+    return {
         "round": manifest.round,
         "clients": len(record.clients),
         "left_out": len(record.left_out),
@@ -25,31 +25,14 @@ def round_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
     }
 
 
-def client_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
-    """Yield a row for each client of a round."""
-    for row in record.clients:
-        yield {name: getattr(row, name) for name in COUNTED} | dict(sorted(row.metrics.items()))
-
-
-def link_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
-    """Yield a row for each message between two clients in a round."""
-    for link in record.links:
-        yield {"round": link.round, "from": link.sender, "to": link.receiver, "bytes": link.bytes}
-
-
-TABLES: dict[str, Callable[[Manifest, RoundRecord], Iterator[Row]]] = {
-    "rounds": round_rows,
-    "clients": client_rows,
-    "links": link_rows,
-}
-"""What yields the rows of each table from a manifest."""
-
-
 def make_tables(manifests: Iterable[Manifest]) -> dict[str, pd.DataFrame]:
     """Return the tables of the rounds with these manifests, by name; round 0 has no rows."""
-    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    rounds = []
+    clients = []
     for manifest in manifests:
         if manifest.record is not None:
-            for name, rows_of in TABLES.items():
-                rows[name] += rows_of(manifest, manifest.record)
-    return {name: pd.DataFrame(rows[name]) for name in TABLES}
+            rounds.append(round_row(manifest, manifest.record))
+            for row in manifest.record.clients:
+                counted = {name: getattr(row, name) for name in COUNTED[1:]}
+                clients.append({"round": manifest.round, **counted, **dict(sorted(row.metrics.items()))})
+    return {"rounds": pd.DataFrame(rounds), "clients": pd.DataFrame(clients)}

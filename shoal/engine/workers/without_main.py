@@ -7,8 +7,6 @@ would start its run again in each worker, and a program from standard input has 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
 
@@ -17,28 +15,18 @@ WORKER_NAME = "shoal worker"
 MAIN_KEYS = ("init_main_from_name", "init_main_from_path")
 """Keys of multiprocessing's preparation data that name the caller's main module."""
 
-_named: list[str] = []
-"""Prefixes of the names of processes that start now without the caller's main module."""
 _prepared = spawn.get_preparation_data
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
     """Return multiprocessing's data for a new process, without the caller's main module if the process is ours."""
     data = _prepared(name)
-    if name.startswith(tuple(_named)):
+    if name.startswith(WORKER_NAME):
         data = {key: value for key, value in data.items() if key not in MAIN_KEYS}
     return data
 
 
-@contextlib.contextmanager
-def without_main(prefix: str = WORKER_NAME) -> Iterator[None]:
-    """Within this context, start processes whose names begin with `prefix` without the caller's main module.
-
-    Other processes start as usual: the caller may have processes of its own.
-    """
-    _named.append(prefix)
+def start_without_main(process: Any) -> None:
+    """Start a process whose name begins with `WORKER_NAME`; the caller's own processes start as usual."""
     spawn.get_preparation_data = _preparation_data
-    try:
-        yield
-    finally:
-        _named.remove(prefix)
+    process.start()

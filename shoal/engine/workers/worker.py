@@ -232,8 +232,13 @@ class Worker:
         if request.final:
             release_freed_memory()
         opened, server, clients, evaluation = self.about(request, final=request.final)
-        if request.site:
-            return evaluate_at_site(opened, server, clients, evaluation)
+        if request.site:  # whose state is recalibrated
+            sums = SiteSums()
+            metrics = opened.method.evaluate(server, clients, replace(evaluation, at_site=sums))
+            counts = {"samples": np.array([sample_count(evaluation)])}
+            if sums.tables:
+                counts["table"] = sums.tables[-1]
+            return EvaluateAnswer({name: float(value) for name, value in metrics.items()}, sums=counts)
         evaluation = replace(evaluation, threads=request.threads)
         judged = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(judged), clients, evaluation)
@@ -279,16 +284,6 @@ class Worker:
         )
 
 
-def evaluate_at_site(opened: OpenedRun, server: Server, clients: Clients, evaluation: Evaluation) -> EvaluateAnswer:
-    """Judge a state, which is recalibrated, on a site's samples."""
-    sums = SiteSums()
-    metrics = opened.method.evaluate(server, clients, replace(evaluation, at_site=sums))
-    counts = {"samples": np.array([sample_count(evaluation)])}
-    if sums.tables:
-        counts["table"] = sums.tables[-1]
-    return EvaluateAnswer({name: float(value) for name, value in metrics.items()}, sums=counts)
-
-
 def _array(tensor: Tensor | None) -> np.ndarray | None:
     return None if tensor is None else tensor.cpu().numpy()
 
@@ -330,7 +325,8 @@ def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, p
     """
     if plan is None:
         return update
-    check_plan(plan, client.id)
+    if len(set(plan.clients)) < FEWEST_SUMMED or client.id not in plan.clients:
+        raise ClientError(f"client {client.id} is asked for a sum over clients {plan.clients}: three or more hide it")
     share = len(client.train) / plan.samples if opened.method.averages else None
     parts = encoded(update.message.tensors, share, len(plan.clients))
     if plan.keys is not None:
@@ -338,12 +334,6 @@ def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, p
         keys = dict(zip(plan.clients, plan.keys, strict=True))
         parts = masked(parts, secret_key(opened.run.path, client.id), client.id, keys, purpose)
     return replace(update, message=Message(parts, {**update.message.facts, ATTEMPT: plan.attempt}))
-
-
-def check_plan(plan: SumPlan, client: int) -> None:
-    """Refuse, on the client, a sum that would hide it among too few."""
-    if len(set(plan.clients)) < FEWEST_SUMMED or client not in plan.clients:
-        raise ClientError(f"client {client} is asked for a sum over clients {plan.clients}: three or more hide it")
 
 
 def failure(error: Exception) -> Failure:

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import ShoalError
-from shoal.engine.workers.without_main import WORKER_NAME, without_main
+from shoal.engine.workers.without_main import WORKER_NAME, start_without_main
 
 if TYPE_CHECKING:
     # Imported by type checkers only: the fork server should start before this process has imported torch.
@@ -143,8 +143,7 @@ class WorkerProcess:
                 pipe, inner = context.Pipe()
                 name = f"{WORKER_NAME} {self.number}"
                 process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
-                with without_main():
-                    process.start()
+                start_without_main(process)
                 inner.close()
                 # Set only now: the slots may be closed meanwhile, and a process that has not started cannot be ended.
                 self.pipe = pipe

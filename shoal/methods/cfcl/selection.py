@@ -19,6 +19,9 @@ Embed = Callable[[Samples, torch.Generator | None], Tensor]
 MARGIN = 1.0
 """Margin of the triplet loss, in training and in selection."""
 
+ITERATIONS = 10
+"""Most iterations of a device's K-means."""
+
 
 class Embeddings(NamedTuple):
     """For one receiver: embeddings of the candidates (n, e), of its reserve and of augmentations of that (r, e).
@@ -58,9 +61,7 @@ def plus_plus(x: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     return torch.tensor(chosen)
 
 
-def one_start_kmeans(
-    x: Tensor, clusters: int, rng: np.random.Generator, *, iterations: int = 10
-) -> tuple[Tensor, Tensor]:
+def one_start_kmeans(x: Tensor, clusters: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Return the cluster of each row (n,) and the centres (k, e), by K-means from one K-means++ start.
 
     Not `shoal.methods.clustering.k_means.kmeans`, the best of ten starts run to convergence: every device clusters for
@@ -68,7 +69,7 @@ def one_start_kmeans(
     """
     centres = x[plus_plus(x, clusters, rng)].clone()
     cluster = torch.cdist(x, centres).argmin(1)
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         for k in range(len(centres)):
             if bool((cluster == k).any()):
                 centres[k] = x[cluster == k].mean(0)

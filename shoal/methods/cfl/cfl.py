@@ -244,9 +244,8 @@ class CFL(Supervised):
         state = CFLState.from_server(server)
         tree = state.tree
         judged = [client for client in self.judged_clients(state) if client in clients]
-        own = self.own_scores(tree, server.model, judged, clients)
-        metrics = self.clients_metrics(own)
-        metrics |= path_metrics(own, self.path_scores(tree, server.model, judged, clients))
+        own, paths = self.scores(tree, server.model, judged, clients)
+        metrics = self.clients_metrics(own) | path_metrics(own, paths)
         metrics |= leaf_metrics(tree, own, text=self.context.spec.kind == "text") | measured_metrics(state.log)
         if state.truth and judged:
             metrics |= group_metrics(tree, judged, state.truth)
@@ -256,35 +255,33 @@ class CFL(Supervised):
         """Return the clients that scores are of, cluster by cluster."""
         return [client for leaf in state.tree.leaves() for client in leaf.clients]
 
-    def own_scores(self, tree: Tree, models: Tensors, judged: list[int], clients: Clients) -> dict[int, Score]:
-        """Return the score of each client's own cluster, on all of its validation samples."""
-        scores: dict[int, Score] = {}
-        for node in tree.nodes:
-            network = self.loaded(models[f"node/{node.id}"])
-            for client in judged:
-                if tree.place(client).id == node.id:
-                    scores[client] = judge(network, clients[client].validation, self.context)
-        return {client: scores[client] for client in judged}
+    def scores(
+        self, tree: Tree, models: Tensors, judged: list[int], clients: Clients
+    ) -> tuple[dict[int, Score], PathScores]:
+        """Return the score of each client's own cluster, and those of every node on its path.
 
-    def path_scores(self, tree: Tree, models: Tensors, judged: list[int], clients: Clients) -> PathScores:
-        """Return the scores of every node on the path of a client, on two halves of its validation samples.
-
-        The halves are drawn once for the whole run. A client in an unsplit cluster has no choice, and is left out.
+        The own one is on all of its validation samples, those of a path on two halves, drawn once for the whole run. A
+        client in an unsplit cluster has no choice, and no path.
         """
         paths = {client: tree.path(tree.place(client).id) for client in judged}
+        own: dict[int, Score] = {}
         scores: dict[int, dict[int, tuple[Score, Score]]] = {c: {} for c, path in paths.items() if len(path) > 1}
         for node in tree.nodes:
             network = self.loaded(models[f"node/{node.id}"])
-            for client in scores:
-                if node.id in paths[client]:
-                    samples = clients[client].validation
+            for client in judged:
+                if node.id not in paths[client]:
+                    continue
+                samples = clients[client].validation
+                if node.id == paths[client][-1]:
+                    own[client] = judge(network, samples, self.context)
+                if client in scores:
                     generator = Streams(self.context.seed, 0, client).torch("validation halves")
                     order = torch.randperm(len(samples), generator=generator).to(samples.index.device)
                     half = len(samples) // 2
                     first = judge(network, samples.take(order[:half]), self.context)
                     second = judge(network, samples.take(order[half:]), self.context)
                     scores[client][node.id] = (first, second)
-        return scores
+        return {client: own[client] for client in judged}, scores
 
     def figures(self, server: Server, client_names: Sequence[str]) -> dict[str, Figure]:
         """Draw the tree, and the similarity matrix of each split."""

@@ -27,6 +27,9 @@ from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.steps import GradientMethod
 from shoal.models.lstm import WordLSTM, lengths_of_batches
 
+JUDGED_AT_ONCE = 512
+"""Samples in a forward pass of an evaluation."""
+
 
 class Classifier(nn.Module):
     """An encoder and a linear layer over the classes."""
@@ -196,13 +199,13 @@ def cross_entropy(network: Callable[..., Any], inputs: tuple[Tensor, ...], conte
 
 
 @torch.no_grad()
-def judge(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> Score:
+def judge(network: nn.Module, samples: Samples, context: Context) -> Score:
     """Return loss and accuracy of a network on samples, in evaluation mode."""
     network.eval()
     loss = 0.0
     correct = 0.0
     count = 0
-    for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
+    for positions in torch.arange(len(samples), device=samples.index.device).split(JUDGED_AT_ONCE):
         with context.autocast():
             if samples.data.spec.kind == "text":
                 scores, truth = network(samples.raw(positions))

@@ -279,7 +279,10 @@ class VectorSource:
         They are made once a worker; those of clients that have taken part come from their memory.
         """
         if self._kept is None:
-            tests = self.test_features(evaluation)
+            held_out = evaluation.data.test_x
+            parts = [part for part in torch.arange(len(held_out)).split(ENCODED_ROWS) if len(part)]
+            made = [self.of(evaluation.data.computable(held_out[part])) for part in parts]
+            tests = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
             if PROJECTION in space:
                 tests = projected(tests, space)
             trained = len(evaluation.train)
@@ -292,13 +295,6 @@ class VectorSource:
             rows[trained:] = tests
             self._kept = rows
         return self._kept
-
-    def test_features(self, evaluation: Evaluation) -> Tensor:
-        """Return what the frozen encoder makes of the test part, (n, d)."""
-        tests = evaluation.data.test_x
-        parts = torch.arange(len(tests)).split(ENCODED_ROWS)
-        made = [self.of(evaluation.data.computable(tests[part])) for part in parts if len(part)]
-        return torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
 
     def site_means(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Rows | None:
         """Return the mean that each sample loses, by position; None: none loses its site's.

@@ -274,20 +274,16 @@ class _Training:
         if warming_up:
             contrast = torch.zeros_like(instance)
         else:
-            contrast = self._contrast(z, projection, self.labels[positions])
+            labels = self.labels[positions]
+            z_a, z_b = z.chunk(2)
+            t_a, t_b = projection.chunk(2)
+            first = prototype_loss(z_a, t_b, labels, self.clusters, s.tau)
+            contrast = (first + prototype_loss(z_b, t_a, labels, self.clusters, s.tau)) / 2
         return instance + s.weight * contrast, {
             "loss_instance": instance,
             "loss_prototypes": contrast,
             "spread": spread(projection),
         }
-
-    def _contrast(self, z: Tensor, projection: Tensor, labels: Tensor) -> Tensor:
-        z_a, z_b = z.chunk(2)
-        t_a, t_b = projection.chunk(2)
-        tau = self.settings.tau
-        first = prototype_loss(z_a, t_b, labels, self.clusters, tau)
-        second = prototype_loss(z_b, t_a, labels, self.clusters, tau)
-        return (first + second) / 2
 
     def assign(self) -> None:
         """Find pseudo labels and prototypes (c, p) by K-means on the target's unit embeddings, without augmentation."""

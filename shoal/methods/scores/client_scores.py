@@ -33,13 +33,12 @@ class ClientScores:
 
     Attributes:
         table: counts by cluster and label, int64 (c, k + 1), as of `shoal.methods.scores.clustering.label_table`.
-        scores: by name: `neighbour_agreement`, `silhouette`, `knn` and `probe`, as far as it has them.
-        judged: the number of samples on which each of them was measured.
+        scores: by name: `neighbour_agreement`, `silhouette`, `knn` and `probe`, as far as it has them, each with the
+            number of samples on which it was measured.
     """
 
     table: np.ndarray
-    scores: Mapping[str, float] = field(default_factory=dict)
-    judged: Mapping[str, int] = field(default_factory=dict)
+    scores: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,21 +70,20 @@ def client_scores(
     count = len(cluster)
     if count < MIN_SAMPLES:
         return ClientScores(table)
-    values = {
-        "neighbour_agreement": neighbour_agreement(cluster, nearest_samples(space)),
-        "silhouette": silhouette(features, cluster, streams.numpy("silhouette of a client")),
-    }
-    judged = dict.fromkeys(values, count)
+    scores = {"neighbour_agreement": (neighbour_agreement(cluster, nearest_samples(space)), count)}
+    apart = silhouette(features, cluster, streams.numpy("silhouette of a client"))
+    if apart is not None:
+        scores["silhouette"] = (apart, count)
     if labels is not None and len(np.unique(labels)) > 1:
         order = streams.numpy("probe of a client").permutation(count)
         held_out = order[: count // 5]
         learn = order[count // 5 :]
-        values["probe"] = probe_of(features, learn, held_out, labels, streams.seed)
-        if values["probe"] is not None:
+        probe = probe_of(features, learn, held_out, labels, streams.seed)
+        if probe is not None:
             h, y = torch.from_numpy(features), torch.from_numpy(labels)
-            values["knn"] = knn_accuracy(h[learn], y[learn], h[held_out], y[held_out])
-        judged |= {"probe": len(held_out), "knn": len(held_out)}
-    return ClientScores(table, {name: value for name, value in values.items() if value is not None}, judged)
+            scores["probe"] = (probe, len(held_out))
+            scores["knn"] = (knn_accuracy(h[learn], y[learn], h[held_out], y[held_out]), len(held_out))
+    return ClientScores(table, scores)
 
 
 def sum_of_tables(clients: Sequence[ClientScores]) -> np.ndarray:
@@ -98,8 +96,6 @@ def means_by_client(clients: Sequence[ClientScores]) -> dict[str, MeanByClient]:
     """Return the mean of each score over the clients that have it, by name, with `BY_CLIENT` at its end."""
     means = {}
     for name in sorted({name for client in clients for name in client.scores}):
-        having = [client for client in clients if name in client.scores]
-        weights = [client.judged[name] for client in having]
-        value = np.average([client.scores[name] for client in having], weights=weights)
-        means[name + BY_CLIENT] = MeanByClient(float(value), len(having))
+        scores, judged = zip(*(client.scores[name] for client in clients if name in client.scores), strict=True)
+        means[name + BY_CLIENT] = MeanByClient(float(np.average(scores, weights=judged)), len(scores))
     return means

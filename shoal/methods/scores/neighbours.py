@@ -25,6 +25,8 @@ NEIGHBOURS = 10
 SIDE = 16
 """Images are averaged to at most this many pixels a side before they are compared: single pixels are mostly noise."""
 CHUNK = 1024
+ALIKE = 0.99
+"""Share of old samples that defines from which distance on new ones are unlike them."""
 
 
 def reference_features(x: np.ndarray) -> np.ndarray:
@@ -124,16 +126,15 @@ def neighbour_agreement(cluster: np.ndarray, near: np.ndarray) -> float:
     return (same - by_chance) / (1 - by_chance)
 
 
-def unlike(old: np.ndarray, new: np.ndarray, share: float = 0.99) -> np.ndarray:
+def unlike(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Return which new samples are farther from every old one than old ones are from each other, bool (m,).
 
-    The bound is the distance to the nearest other old sample, by reference features, that `share` of the old samples do
+    The bound is the distance to the nearest other old sample, by reference features, that `ALIKE` of the old samples do
     not exceed.
 
     Args:
         old: samples (n, ...), n of at least 2.
         new: samples (m, ...) of the same kind.
-        share: share of the old samples that defines the bound.
     """
     features = torch.from_numpy(reference_features(np.concatenate([old, new]))).double()
     known = features[: len(old)]
@@ -144,4 +145,4 @@ def unlike(old: np.ndarray, new: np.ndarray, share: float = 0.99) -> np.ndarray:
         rows[itself - start, itself] = torch.inf
         nearest.append(rows.amin(1))
     distance = torch.cat(nearest).numpy()
-    return np.asarray(distance[len(old) :] > np.quantile(distance[: len(old)], share, method="higher"))
+    return np.asarray(distance[len(old) :] > np.quantile(distance[: len(old)], ALIKE, method="higher"))

@@ -5,7 +5,6 @@ No label is used and no sample leaves its client; see `shoal.methods.training.ba
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -57,9 +56,8 @@ def _party(client: Client, share: int, evaluation: Evaluation, context: Context)
     streams = replace(evaluation.streams, client=client.id)
     order = torch.randperm(len(client.train), generator=streams.torch("recalibrate"))[:share]
     positions = order.to(client.train.index.device).split(evaluation.batch)
-    make: Callable[[Tensor], Tensor] = partial(_batch, client, context)
-    return Party(len(client.train), [partial(make, part) for part in positions if len(part)])
 
+    def batch(part: Tensor) -> Tensor:
+        return as_input(client.train.x(part).to(context.device))
 
-def _batch(client: Client, context: Context, positions: Tensor) -> Tensor:
-    return as_input(client.train.x(positions).to(context.device))
+    return Party(len(client.train), [partial(batch, part) for part in positions if len(part)])

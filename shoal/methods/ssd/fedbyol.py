@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-import torch
-
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
@@ -68,9 +66,7 @@ class FedBYOL(SelfSupervised):
 
         def finish(taken: TakenSteps) -> Update:
             memory = remembered | self.remember(network) | weights(target, TARGET)
-            names = [name for name in ("lambda", "divergence") if name in memory]
-            values = torch.stack([memory[name] for name in names]).tolist() if names else []
-            numbers = dict(zip(names, values, strict=True))
+            numbers = {name: float(memory[name]) for name in ("lambda", "divergence") if name in memory}
             message_up = Message(weights(network), {"n": len(client.train)})
             return Update(message_up, memory=memory, metrics=taken.metrics | numbers)
 

@@ -178,11 +178,8 @@ def flow_input(
         generator: of the noise.
     """
     x = samples.raw(positions)
-    return dequantise(x, background, generator) if context.spec.kind == "image" else x.float()
-
-
-def dequantise(x: Tensor, background: bool, generator: torch.Generator) -> Tensor:
-    """Add uniform noise to bytes, values in [0, 256); with `background` those below 0.01 of the range are all noise."""
+    if context.spec.kind != "image":
+        return x.float()
     noise = torch.rand(x.shape, generator=generator, device=x.device)
     values = x.float() + noise
     return torch.where(x < 256 * 0.01, 256 * noise, values) if background else values

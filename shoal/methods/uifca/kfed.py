@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
-from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
+from shoal.methods.clustering.k_means import join_small, kmeans
 from shoal.methods.contract.base import (
     Client,
     ClientError,
@@ -53,11 +52,6 @@ class KFedSettings:
     )
 
 
-def local_clustering(x: np.ndarray, clusters: int, rng: np.random.Generator, min_points: int) -> Clustering:
-    """Return K-means of one client's points (n, d); clusters below `min_points` points are joined to the nearest."""
-    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=STARTS), min_points)
-
-
 def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tensor, Tensor]:
     """Return a client's centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
 
@@ -70,7 +64,8 @@ def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tenso
             f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of at least "
             f"{min_points}: leave this client out, or lower method.min_points"
         )
-    clustering = local_clustering(x, clusters, client.streams.numpy("kfed"), min_points)
+    clustering = kmeans(x, min(clusters, len(x)), client.streams.numpy("kfed"), starts=STARTS)
+    clustering = join_small(x, clustering, min_points)
     return torch.from_numpy(clustering.centres).float(), torch.from_numpy(clustering.cluster)
 
 

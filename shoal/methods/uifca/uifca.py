@@ -161,8 +161,9 @@ class UIFCA(FlowMethod):
         restart = told.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
         positions = [torch.nonzero(assigned.cluster == k).squeeze(1) for k in range(len(flows))]
-        round = self.rounds_learned(told) + 1
-        fits = {k: self.fit(flows[k], rows, client, k, round) for k, rows in enumerate(positions) if len(rows)}
+        # For so many communication rounds these flows have learned: the learning rate decays by them.
+        learned = told.comm_round + self.settings.warm_start * told.cluster_round * self.settings.comm_rounds
+        fits = {k: self.fit(flows[k], rows, client, k, learned + 1) for k, rows in enumerate(positions) if len(rows)}
         trained = {k: fit for k, fit in fits.items() if fit is not None}
         if not trained:
             raise ClientError(
@@ -176,11 +177,6 @@ class UIFCA(FlowMethod):
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
         memory = {"assignment": assigned.cluster}
         return Update(Message(tensors, facts), memory=memory, metrics=metrics)
-
-    def rounds_learned(self, told: UIFCAState) -> int:
-        """Return how many communication rounds the present flows have learned for: the learning rate decays by them."""
-        earlier = told.cluster_round * self.settings.comm_rounds if self.settings.warm_start else 0
-        return earlier + told.comm_round
 
     # --- server ---------------------------------------------------------------------------------------------------
 

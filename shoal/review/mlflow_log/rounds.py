@@ -28,7 +28,7 @@ from shoal.engine.store.codec import StoreError
 from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.store.tables import round_rows
+from shoal.engine.store.tables import round_row
 from shoal.review.results.clusters import cluster_facts
 
 ROUNDS_LOGGED = "mlflow.shoal.rounds_logged"
@@ -111,7 +111,7 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
     record = manifest.record
     if record is None:
         return {}
-    (row,) = round_rows(manifest, record)
+    row = round_row(manifest, record)
     metrics = {metric_name(name): float(row[name]) for name in row if name not in ("round", "finished_at")}
     # A run's page lists metrics in the order in which they were logged first: scores, then what the round cost.
     return {name: value for name, value in sorted(metrics.items()) if not math.isnan(value)}

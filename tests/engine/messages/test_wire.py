@@ -26,7 +26,7 @@ from shoal.engine.messages.wire import (
 from shoal.engine.rounds.round_record import client_row
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import Manifest, PeerBytes, RoundRecord, RoundSeconds
+from shoal.engine.store.manifest import Manifest, RoundRecord, RoundSeconds
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths, inbox_path, memory_path, sender_of
 from shoal.engine.store.tables import make_tables
@@ -85,14 +85,13 @@ def test_a_done_file_keeps_its_keys() -> None:
 
 
 def test_a_manifest_keeps_what_it_says() -> None:
-    row = client_row(7, record_from_json(FinishedWork, DONE))
-    record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
+    row = client_row(record_from_json(FinishedWork, DONE))
+    record = RoundRecord({"acc": 0.5}, (row,), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
     manifest = Manifest(7, 12.5, {"memories.safetensors": "ee"}, replace(record, refusals={"4": 2}))
     assert record_from_json(Manifest, json.loads(json.dumps(record_to_json(manifest)))) == manifest
     tables = {name: table.to_dict("records") for name, table in make_tables([Manifest(0, 1.0, {}), manifest]).items()}
     counted = {"round": 7, "client": 3, "samples": 40, "bytes_up": 8, "bytes_down": 16, "bytes_d2d": 4, "seconds": 1.5}
     assert tables["clients"] == [{**counted, "loss": 0.5}]
-    assert tables["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
     assert tables["rounds"] == [
         {
             "round": 7,

@@ -32,7 +32,7 @@ REFUSED = Failure("NaN", FailureCause.MESSAGE_REFUSED)
 
 
 def work(client: int) -> FinishedWork:
-    return FinishedWork(client, 10, 1, 1, 0, {}, {}, {}, 0.1)
+    return FinishedWork(client, 10, 1, 1, 0, 0.1, {}, {}, {})
 
 
 def test_too_few_clients_stop_the_round_with_a_sentence() -> None:

@@ -39,7 +39,7 @@ def test_a_umask_that_shuts_others_out_stays(user: int, written: int) -> None:
     os.umask(user)
     for _ in range(2):  # a process and one that it starts
         write_privately()
-        assert private_home._umask() == written
+        assert write_privately() == written
         assert private_home.user_umask() == user
 
 

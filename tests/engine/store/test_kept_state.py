@@ -115,7 +115,6 @@ def test_the_tables_of_a_stopped_run_come_from_its_manifests(home: Path, small: 
     assert not list(run.path.glob("*.parquet"))
     assert list(run.table("rounds")["round"]) == [1, 2]
     assert len(run.table("clients")) == 6
-    assert run.table("links").empty
 
 
 def test_a_status_or_events_that_changed_are_refused(whole: RunFolder) -> None:

@@ -229,12 +229,11 @@ def test_the_better_of_parent_and_child_is_kept(world, client_list):
     server.model[f"node/{ruined}"] = torch.zeros_like(server.tensors["node/0"])
     metrics = method.evaluate(server, client_list(clients), world.evaluation())
     tree = Tree.from_facts(server.facts)
-    scores = method.path_scores(tree, server.tensors, [0, 1], client_list(clients))
+    own, scores = method.scores(tree, server.tensors, [0, 1], client_list(clients))
     (client,) = tree.nodes[ruined].clients
     assert scores[client].keys() == {0, ruined}
     assert [half.number for half in scores[client][0]] == [6, 6]
     assert all(scores[client][ruined][half].correct < scores[client][0][half].correct for half in (0, 1))
-    own = method.own_scores(tree, server.tensors, [0, 1], client_list(clients))
     kept = sum(half.correct for half in scores[client][0]) / 12
     others = scores[1 - client]
     other = sum(others[choice(others, by)][1 - by].correct for by in (0, 1)) / 12
