@@ -129,7 +129,7 @@ def store_batch(
             licence = about.licence
         else:
             licence = f"{about.licence}; then {licence}"
-        extra = {**about.extra, **extra, VERSIONS: versions_of(about)}
+        extra = {**with_version(about).extra, **extra}
     manifest = Manifest(
         name=name,
         kind=batch.kind,
@@ -167,7 +167,7 @@ def store_labels(onto: PreparedSet, label: list[str], source: str, intake: Intak
         classes=len(class_names),
         class_names=class_names,
         source=f"{about.source}; then labels of {source}",
-        extra={**about.extra, VERSIONS: versions_of(about)},
+        extra=with_version(about).extra,
     )
     write_by_client(onto.folder, manifest, parts)
     record(onto.folder, intake, append=True)
@@ -188,9 +188,10 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     return Part(ArrayRows(batch.x, rows), None if y is None else y[rows], owner[rows], [batch.file[k] for k in rows])
 
 
-def versions_of(about: Manifest) -> list[dict[str, Any]]:
-    """Return the versions of a set up to the present one, for its manifest after an addition."""
-    return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
+def with_version(about: Manifest) -> Manifest:
+    """Return a manifest that has its present version among the earlier ones, as it is after an addition."""
+    version = {"digest": about.digest, "train": about.train, "test": about.test}
+    return replace(about, extra={**about.extra, VERSIONS: [*about.extra.get(VERSIONS, []), version]})
 
 
 def _after(onto: PreparedSet, part: str, new: Part) -> Part:

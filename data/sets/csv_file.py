@@ -24,14 +24,16 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         OSError: the file cannot be written.
     """
     safe = table.rename(columns=as_text)
-    returns = any("\r" in str(column) for column in safe.columns)
-    for place in range(len(safe.columns)):
-        if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[place]):
-            column = safe.iloc[:, place].map(as_text)
-            returns = returns or bool(column.map(lambda value: isinstance(value, str) and "\r" in value).any())
-            safe.isetitem(place, column)
-    # A carriage return without quotes would begin a row of its own, which could begin with a formula.
-    safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+    texts = list(map(str, safe.columns))
+    for place, kind in enumerate(safe.dtypes):
+        if not pd.api.types.is_numeric_dtype(kind):
+            safe.isetitem(place, safe.iloc[:, place].map(as_text))
+            texts += map(str, safe.iloc[:, place])
+    quoting = csv.QUOTE_MINIMAL
+    if any("\r" in text for text in texts):
+        # A carriage return without quotes would begin a row of its own, which could begin with a formula.
+        quoting = csv.QUOTE_NONNUMERIC
+    safe.to_csv(path, index=False, quoting=quoting)
 
 
 def as_text(value: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS, versions_of
+from shoal.data.intake.own_store import VERSIONS, with_version
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
@@ -73,7 +73,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         versions: list[dict[str, Any]] = []
         if before is not None and before.digest in [each["digest"] for each in about.extra.get(VERSIONS, [])]:
             # The images were only appended to since.
-            versions = versions_of(read_manifest(store_folder(store, target)))
+            versions = with_version(read_manifest(store_folder(store, target))).extra[VERSIONS]
         with step_bar(f"images of {about.name}") as watch:
             vectors = embed_parts(images, origin, watch)
         prepared = _write(images, own_folder(store, target), origin, vectors, versions)

@@ -93,10 +93,8 @@ class SearchResult:
         best = self.best_trial
         if best is None or best.score is None or self.noise is None:
             return []
-        limits = (best.score - self.noise, best.score + self.noise)
-        return [
-            trial for trial in self.finished if trial is not best and limits[0] <= (trial.score or 0.0) <= limits[1]
-        ]
+        others = (trial for trial in self.finished if trial is not best)
+        return [trial for trial in others if abs((trial.score or 0.0) - best.score) <= self.noise]
 
     def to_json(self) -> dict[str, Any]:
         """Return nested dictionaries and lists of JSON values."""
