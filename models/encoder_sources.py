@@ -10,7 +10,6 @@ Files lie in the folder `encoders` of SHOAL_HOME (or of the current folder), or 
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import re
@@ -61,13 +60,7 @@ def user_file(name: str) -> Path | None:
 
 def hub_file(name: str) -> Path | None:
     """Return a file of weights in the folder `encoders` or in torch.hub's cache; None if missing."""
-    own = user_file(name)
-    if own is not None:
-        return own
-    cached = Path(torch.hub.get_dir()) / "checkpoints" / name
-    if cached.is_file():
-        return cached
-    return None
+    return user_file(name) or user_file(f"{torch.hub.get_dir()}/checkpoints/{name}")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -87,11 +80,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(tensors, dict) or not all(isinstance(each, Tensor) for each in tensors.values()):
         raise EncoderError(f"{path} does not hold tensors by name: save the network's state_dict() there")
     return tensors
-
-
-def _module(name: str) -> Any:
-    """Import a package that need not be installed."""
-    return importlib.import_module(name)
 
 
 def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
@@ -220,7 +208,8 @@ class TimmNetwork(Source):
         """Refuse a missing timm, or a name that it does not know."""
         if importlib.util.find_spec("timm") is None:
             raise EncoderError("encoders of timm need the package timm: run pip install timm")
-        timm = _module("timm")
+        import timm
+
         if not timm.is_model(self.network):
             raise EncoderError(f"timm {timm.__version__} has no network {self.network!r}: see timm.list_models()")
 
@@ -238,7 +227,8 @@ class TimmNetwork(Source):
     def _hugging_face(self, config: Any) -> Path | None:
         if importlib.util.find_spec("huggingface_hub") is None:
             return None
-        try_to_load_from_cache = _module("huggingface_hub").try_to_load_from_cache
+        from huggingface_hub import try_to_load_from_cache
+
         for file in (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin"):
             if file and isinstance(cached := try_to_load_from_cache(config.hf_hub_id, file), str):
                 return Path(cached)
@@ -249,7 +239,9 @@ class TimmNetwork(Source):
         return f"""python -c "import timm; timm.create_model('{self.network}', pretrained=True)" beforehand"""
 
     def _config(self) -> Any:
-        return _module("timm").models.get_pretrained_cfg(self.network)
+        import timm
+
+        return timm.models.get_pretrained_cfg(self.network)
 
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing of the network's configuration."""
@@ -265,8 +257,9 @@ class TimmNetwork(Source):
             if head is not None:
                 sizes["num_classes"] = len(head)
         config = {"file": str(weights), **sizes}
-        create = _module("timm").create_model
-        network: nn.Module = create(self.network, pretrained=True, pretrained_cfg_overlay=config, **sizes)
+        import timm
+
+        network: nn.Module = timm.create_model(self.network, pretrained=True, pretrained_cfg_overlay=config, **sizes)
         network.reset_classifier(0)  # type: ignore[operator]
         return network
 

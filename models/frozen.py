@@ -8,7 +8,6 @@ by their sha256, and nothing is downloaded.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.errors import short_text
+from shoal.data.sets.by_client import file_sha256
 from shoal.models.efficientnet_lite import EfficientNetLite0, EfficientNetLite0Layers
 from shoal.models.encoder_sources import EncoderError, PackagedWeights, Source, user_source
 from shoal.models.preprocessing import COLOURS, Preprocessing
@@ -174,20 +174,15 @@ def weights_file(name: str) -> Path:
 def verified_weights(name: str, sha256: str = "") -> Path:
     """Return the file with the weights of an encoder once its digest is right; see `frozen_encoder`."""
     path = weights_file(name)
-    published = PRETRAINED[name].sha256 if name in PRETRAINED else ""
-    if not (sha256 or published):
-        return path
-    digest = _digest(path)
-    if published and digest != published:
-        raise EncoderError(
-            f"the weights of encoder {name!r} in {path} are not the published ones (sha256 {digest[:16]}..., expected "
-            f"{published[:16]}...): reinstall the package {PRETRAINED[name].holder.replace('_', '-')}"
-        )
-    if sha256 and digest != sha256:
-        raise EncoderError(
-            f"the weights of encoder {name!r} in {path} are not those that were used before (sha256 {digest[:16]}..., "
-            f"expected {sha256[:16]}...): put the former file back, or start again with the new one"
-        )
+    checks = {sha256: ("those that were used before", "put the former file back, or start again with the new one")}
+    if name in PRETRAINED:
+        checks[PRETRAINED[name].sha256] = ("the published ones", f"reinstall {PRETRAINED[name].packages[0]}")
+    for expected, (which, advice) in checks.items():
+        if expected and (digest := _digest(path)) != expected:
+            raise EncoderError(
+                f"the weights of encoder {name!r} in {path} are not {which} (sha256 {digest[:16]}..., expected "
+                f"{expected[:16]}...): {advice}"
+            )
     return path
 
 
@@ -211,8 +206,7 @@ def source_of(name: str) -> Source:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise EncoderError(f"the weights in {path} cannot be read: {error}") from error
 

@@ -41,17 +41,15 @@ class Generator(nn.Module):
 
 
 def _reader(shape: tuple[int, ...], outputs: int, width: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    channels, height, wide = shape
-    for number in (width, 2 * width):
-        layers += [nn.Conv2d(channels, number, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
-        channels = number
-        height //= 2
-        wide //= 2
-    size = channels * height * wide
-    return nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(size, 4 * width), nn.LeakyReLU(0.2), nn.Linear(4 * width, outputs)
+    layers = nn.Sequential(
+        nn.Conv2d(shape[0], width, 4, stride=2, padding=1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(width, 2 * width, 4, stride=2, padding=1),
+        nn.LeakyReLU(0.2),
+        nn.Flatten(),
     )
+    numbers = layers(torch.zeros(1, *shape)).numel()
+    return layers.extend([nn.Linear(numbers, 4 * width), nn.LeakyReLU(0.2), nn.Linear(4 * width, outputs)])
 
 
 def _dense(inputs: int, outputs: int, width: int) -> list[nn.Module]:

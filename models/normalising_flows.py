@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 LOG_2PI = math.log(2 * math.pi)
+MARGIN = 0.05
+"""Distance from 0 and 1 of the values whose logit is taken."""
 
 
 def standard_normal(z: Tensor) -> Tensor:
@@ -144,18 +146,15 @@ class TabularRealNVP(CouplingFlow):
         return torch.cat(parts, 1)
 
 
-class Logit(nn.Module):
-    """A map of bytes in [0, 256) to the real line: the logit of a value squeezed into [margin, 1 - margin]."""
+def logit(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Map bytes in [0, 256) to the real line: the logit of a value squeezed into [MARGIN, 1 - MARGIN].
 
-    def __init__(self, margin: float = 0.05) -> None:
-        super().__init__()
-        self.margin = margin
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values, and the log-determinant (n,)."""
-        p = self.margin + (1 - 2 * self.margin) * x / 256
-        log_det = math.log((1 - 2 * self.margin) / 256) - p.log() - (1 - p).log()
-        return p.log() - (1 - p).log(), log_det.flatten(1).sum(1)
+    Returns:
+        The values, and the log-determinant (n,).
+    """
+    p = MARGIN + (1 - 2 * MARGIN) * x / 256
+    log_det = math.log((1 - 2 * MARGIN) / 256) - p.log() - (1 - p).log()
+    return p.log() - (1 - p).log(), log_det.flatten(1).sum(1)
 
 
 class ScaleShiftNet(nn.Module):
@@ -238,7 +237,6 @@ class CycleRealNVP(CouplingFlow):
         if shape[1] % 2 or shape[2] % 2:
             raise ValueError(f"the cycle mask needs images of even height and width, given {shape}")
         self.shape = tuple(shape)
-        self.logit = Logit()
         part = (shape[0], shape[1] // 2, shape[2] // 2)
         self.couplings = nn.ModuleList(
             Coupling(
@@ -250,18 +248,14 @@ class CycleRealNVP(CouplingFlow):
 
     def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the quadrants of the logits."""
-        y, total = self.logit(x)
-        return _quadrants(y), total
+        y, total = logit(x)
+        h = y.shape[-2] // 2
+        w = y.shape[-1] // 2
+        return [y[..., :h, :w], y[..., :h, w:], y[..., h:, w:], y[..., h:, :w]], total
 
     def join(self, parts: list[Tensor]) -> Tensor:
         """Return the quadrants as one image."""
         return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
-
-
-def _quadrants(x: Tensor) -> list[Tensor]:
-    h = x.shape[-2] // 2
-    w = x.shape[-1] // 2
-    return [x[..., :h, :w], x[..., :h, w:], x[..., h:, w:], x[..., h:, :w]]
 
 
 def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, dense: bool = False) -> Flow:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 
 
 class _Plain(nn.Module):
-    """Convolutions, then linear layers, which a subclass makes.
+    """Convolutions, then one linear layer with ReLU.
 
-    Attributes:
-        layers, out: the convolutions and the linear layers.
+    Args:
+        layers: the convolutions.
+        shape: (channels, height, width) of one image.
         features: width of the output.
     """
 
-    layers: nn.Sequential
-    out: nn.Sequential
-    features: int
+    def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...], features: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        numbers = self.layers(torch.zeros(1, *shape)).numel()
+        self.out = nn.Sequential(nn.Linear(numbers, features), nn.ReLU(inplace=True))
+        self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features (n, features) of images (n, channels, height, width)."""
@@ -36,44 +43,11 @@ class PlainConv(_Plain):
     """
 
     def __init__(self, shape: tuple[int, ...], filters: tuple[int, ...] = (16, 32), features: int = 48) -> None:
-        super().__init__()
-        channels, height, width = shape
         layers: list[nn.Module] = []
-        for number in filters:
+        for channels, number in zip((shape[0], *filters), filters, strict=False):
             # A stride instead of pooling: a quarter of the work.
             layers += [nn.Conv2d(channels, number, 3, stride=2, padding=1), nn.ReLU(inplace=True)]
-            channels = number
-            height = -(-height // 2)
-            width = -(-width // 2)
-        self.layers = nn.Sequential(*layers)
-        self.out = nn.Sequential(nn.Linear(channels * height * width, features), nn.ReLU(inplace=True))
-        self.features = features
-
-
-class PooledConv(_Plain):
-    """Two convolutions of 3x3 (16 and 32 filters), each with ReLU and 2x2 pooling, then linear layers of 128 and 64.
-
-    This is the embedding network of CF-CL's experiments.
-
-    Args:
-        shape: (channels, height, width) of one image.
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        channels, height, width = shape
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, 16, 3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(inplace=True),
-        )
-        self.out = nn.Sequential(
-            nn.Linear(32 * (height // 4) * (width // 4), 128), nn.ReLU(inplace=True), nn.Linear(128, 64)
-        )
-        self.features = 64
+        super().__init__(layers, shape, features)
 
 
 class McMahanConv(_Plain):
@@ -84,20 +58,34 @@ class McMahanConv(_Plain):
         filters: of the two convolutions.
         features: width of the output.
         padding: of the convolutions; 2 keeps the sides, as in the paper (1.66 million weights on 28x28 images).
+        kernel: side of a convolution.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], filters: tuple[int, int] = (32, 64), features: int = 512, padding: int = 2
+        self,
+        shape: tuple[int, ...],
+        filters: tuple[int, int] = (32, 64),
+        features: int = 512,
+        padding: int = 2,
+        kernel: int = 5,
     ) -> None:
-        super().__init__()
-        channels, height, width = shape
         layers: list[nn.Module] = []
-        for number in filters:
+        for channels, number in zip((shape[0], *filters), filters, strict=False):
             # ReLU after pooling: the same values, a quarter of the work.
-            layers += [nn.Conv2d(channels, number, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
-            channels = number
-            height = (height + 2 * padding - 4) // 2
-            width = (width + 2 * padding - 4) // 2
-        self.layers = nn.Sequential(*layers)
-        self.out = nn.Sequential(nn.Linear(channels * height * width, features), nn.ReLU(inplace=True))
-        self.features = features
+            layers += [nn.Conv2d(channels, number, kernel, padding=padding), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
+        super().__init__(layers, shape, features)
+
+
+class PooledConv(McMahanConv):
+    """McMahan's network with convolutions of 3x3 (16 and 32 filters), and linear layers of 128 and 64.
+
+    This is the embedding network of CF-CL's experiments.
+
+    Args:
+        shape: (channels, height, width) of one image.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, (16, 32), 128, padding=1, kernel=3)
+        self.out.append(nn.Linear(128, 64))
+        self.features = 64

@@ -127,7 +127,6 @@ def add_own_set(store: Path, kind: str, count: int, site: int, clients: int = 1,
         "clients": sorted(set(names)),
         "file": [f"secret-patient-{site}-{row}.png" for row in range(count)],
         "source": "a test",
-        "licence": "none",
         "extra": {} if kind == "image" else {"features": [f"f{column}" for column in range(x.shape[1])]},
     }
     return store_batch(name_of(kind), store, Batch(**{**entries, **changes}), 0.2, 0)

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, first_of, short_text, shown
+from shoal.core.errors import DataError, short_text, shown
+from shoal.data.intake.spelling import some_of
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.lazy_array import blocks
@@ -100,13 +101,15 @@ def open_array_file(
         name = contents.vectors if vectors is None else vectors
         if name not in contents.arrays:
             raise DataError(
-                f"{path} has no array {name!r}; it has {_listed(contents.arrays)}: name that of the vectors with "
-                "--features of `shoal data add`"
+                f"{path} has no array {name!r}; it has {some_of(sorted(contents.arrays)) or 'none'}: name that of the "
+                "vectors with --features of `shoal data add`"
             )
         x = contents.arrays[name]()
         _check_vectors(x, f"{path}: {name}".removesuffix(": "))
         if label_column and label_column not in contents.columns:
-            raise DataError(f"{path} has no labels {label_column!r}; it has {_listed(contents.columns)}")
+            raise DataError(
+                f"{path} has no labels {label_column!r}; it has {some_of(sorted(contents.columns)) or 'none'}"
+            )
         clients = _names(contents, client_column, len(x), path)
         labels = _names(contents, label_column or contents.labels, len(x), path)
     used = {name, *(column.name for column in (clients, labels) if column is not None)}
@@ -216,10 +219,6 @@ def _names(contents: _Contents, name: str, rows: int, path: Path) -> pd.Series |
     if len(values) != rows:
         raise DataError(f"{path} has {rows} vectors and {len(values)} values of {name!r}: expected one each")
     return pd.Series(values, name=name)
-
-
-def _listed(names: Mapping[str, object]) -> str:
-    return first_of([shown(name) for name in sorted(names)]) or "none"
 
 
 def _open_npy(path: Path) -> _Contents:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.core.errors import DataError, first_of, shown
+from shoal.core.errors import DataError, shown
 from shoal.data.intake.options import MAX_CATEGORIES
-from shoal.data.intake.spelling import tidy
+from shoal.data.intake.spelling import MAX_NAMES, some_of, tidy
 from shoal.data.sets.intake_notes import Intake
 
 NAMED_LIKE = {
@@ -39,8 +39,6 @@ MIN_ROWS = 10
 """Smallest number of rows in which equal values say something."""
 ALL = "*"
 """A name of features that stands for all columns that are measurements."""
-MAX_NAMES = 10
-"""Largest number of columns that an error names."""
 _WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBER = re.compile(r"(?!\d+([-/.:])\d+\1\d)[-+]?\d[\d.,'\s]*([eE][-+]?\d+)?\s*\w{0,3}")
@@ -155,9 +153,9 @@ def _named(named: Sequence[str], reasons: Mapping[str, str], path: Path) -> set[
         wanted |= {whole} if whole in reasons else {tidy(part) for part in entry.split(",")}
     unknown = [name for name in sorted(wanted) if name and name not in reasons and name != ALL]
     if unknown:
-        have = first_of([shown(column) for column in reasons], MAX_NAMES)
-        missing = first_of([shown(name) for name in unknown], MAX_NAMES)
-        raise DataError(f"--features names {missing}, and {path} has no such feature column; it has {have}")
+        raise DataError(
+            f"--features names {some_of(unknown)}, and {path} has no such feature column; it has {some_of(reasons)}"
+        )
     if ALL in wanted:
         wanted |= {column for column, reason in reasons.items() if not reason}
     return wanted

@@ -108,16 +108,13 @@ def _with_names(onto: PreparedSet, batch: Batch) -> PreparedSet:
 def _joined(batches: Sequence[Batch], folder: Path, notes: Intake) -> Batch:
     """Return several tables as one batch; the last one knows the tables of all."""
     last = batches[-1]
-    x = np.concatenate([batch.x for batch in batches])
-    client = [name for batch in batches for name in batch.client]
-    what = "windows" if last.kind == "series" else "rows"
     return replace(
         last,
-        x=x,
+        x=np.concatenate([batch.x for batch in batches]),
         label=None if last.label is None else [name for batch in batches for name in batch.label or ()],
-        client=client,
+        client=[name for batch in batches for name in batch.client],
         clients=list(dict.fromkeys(name for batch in batches for name in batch.clients)),
         file=[name for batch in batches for name in batch.file],
-        source=f"folder {folder.name}, {len(x)} {what} of {len(set(client))} clients",
+        source=f"folder {folder.name}",
         intake=notes,
     )

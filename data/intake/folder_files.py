@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from shoal.core.errors import short_text
@@ -97,8 +97,3 @@ def find_images(folder: Path, intake: Intake, known: Container[str] = ()) -> lis
 def one_spelling(name: str) -> str:
     """Return a name in the composed form of Unicode (NFC): macOS writes letters and accents apart."""
     return unicodedata.normalize("NFC", name)
-
-
-def spellings(names: Iterable[str]) -> dict[str, str]:
-    """Return each name by its one spelling."""
-    return {one_spelling(name): name for name in names}

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.core.errors import DataError, first_of, shown
+from shoal.core.errors import DataError
 from shoal.data.intake.client_table import label_names
-from shoal.data.intake.folder_files import one_spelling, spellings
+from shoal.data.intake.folder_files import one_spelling
+from shoal.data.intake.spelling import some_of
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import PreparedSet
@@ -33,7 +34,7 @@ def labels_by_file(path: Path, files: Sequence[str], onto: PreparedSet | None, i
     columns = [find_column(table, column, path, needed) for column in ("file", "label")]
     table = table.dropna(subset=columns)
     labels = label_names(table[columns[1]], path, onto, intake)
-    there = spellings(files)
+    there = {one_spelling(file): file for file in files}
     names = [Path(str(given).strip().replace("\\", "/")).as_posix() for given in table[columns[0]]]
     names = [there.get(one_spelling(name), name) for name in names]
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
@@ -61,8 +62,3 @@ def read_labels(path: Path, files: Sequence[str], onto: PreparedSet | None, inta
     if others := sorted(set(label_of) - set(files)):
         intake.note("table with labels of other files", path.name, some_of(others))
     return [label_of[file] for file in files]
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Return the first of some names, for a message."""
-    return first_of([shown(name, 200) for name in names])

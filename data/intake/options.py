@@ -16,6 +16,8 @@ from shoal.core.setting import setting
 OnBad = Literal["refuse", "skip"]
 OnOdd = Literal["refuse", "skip", "resize"]
 Missing = Literal["refuse", "mean", "drop-rows"]
+NOT_STATED = "not stated"
+"""The licence of data of which the user names none."""
 MAX_CATEGORIES = 20
 """A column of text is taken if it holds at most so many different texts, unless the user says otherwise."""
 CHOICES = {"on_bad": get_args(OnBad), "on_odd": get_args(OnOdd), "missing": (*get_args(Missing), None)}
@@ -82,7 +84,7 @@ class AddOptions(WindowOptions):
     )
     test: float = setting(0.0, "share of each client's samples that becomes the test part")
     seed: int = setting(0, "seed of the draw of the test part")
-    licence: str = setting("not stated", "licence, stored with the set")
+    licence: str = setting(NOT_STATED, "licence, stored with the set")
     append: bool = setting(
         False, "add new files to the existing data set of this name; its samples keep their order, numbers and part"
     )

@@ -53,7 +53,7 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
         if onto is not None and onto.manifest.classes is None and options.labels is not None:
             return _with_labels(path, onto, options, notes)
         batch = _read(path, store, onto, options, notes)
-        return store_batch(name, store, batch, options.test, options.seed, onto)
+        return store_batch(name, store, batch, options.test, options.seed, onto, options.licence)
 
 
 def _with_labels(path: Path, onto: PreparedSet, options: AddOptions, intake: Intake) -> PreparedSet:

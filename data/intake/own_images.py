@@ -160,12 +160,12 @@ def _batch(
             notes.adapt(GREY_IN_COLOUR, picture.path)
     notes.take("files", len(pictures))
     known = onto.manifest.extra["clients"] if onto else ()
-    client_of = one_spelling_each(map(_client, pictures), "clients", folder, known, notes)
-    owner = [client_of[_client(picture)] for picture in pictures]
+    tops = list(map(_top, files))
+    client_of = one_spelling_each(tops, "clients", folder, known, notes)
+    owner = [client_of[top] for top in tops]
     x = np.empty((len(pictures), channels, *size), dtype=np.uint8)
     for place, picture in zip(x, pictures, strict=True):
         place[:] = in_form(picture.pixels, place.shape)
-    there = f" ({notes.known.get('files', 0)} were there already)" if onto else ""
     return Batch(
         "image",
         x,
@@ -173,8 +173,7 @@ def _batch(
         owner,
         list(dict.fromkeys(owner)),
         files,
-        source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
-        licence=options.licence,
+        source=f"folder {folder.name}",
         extra=extra,
         intake=notes,
     )
@@ -182,10 +181,6 @@ def _batch(
 
 def _top(path: str) -> str:
     return path.partition("/")[0]
-
-
-def _client(picture: Picture) -> str:
-    return _top(picture.path)
 
 
 def _wanted_size(size: tuple[int, int] | None, onto: PreparedSet | None) -> tuple[int, int] | None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, first_of, shown
+from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.client_table import read_client_table, table_origin
 from shoal.data.intake.columns import feature_columns
 from shoal.data.intake.names import in_order
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Batch, known_files
+from shoal.data.intake.spelling import some_of
 from shoal.data.intake.table_coding import (
     CODING,
     COLUMNS,
@@ -46,7 +47,7 @@ def read_rows(path: Path, onto: PreparedSet | None, options: AddOptions, intake:
     x, kept = encode(table.columns, coding, path, intake)
     client = table.client[kept]
     if bare := in_order(set(table.client) - set(client)):
-        raise DataError(f"{path}: every row of these clients has a missing value: {_some(bare)}: give --missing mean")
+        raise DataError(f"{path}: every row of these clients has a missing value: {some_of(bare)}: give --missing mean")
     extra = table_origin(path, onto, table.client_column, table.label_column)
     if onto is None:
         extra |= {
@@ -58,16 +59,14 @@ def read_rows(path: Path, onto: PreparedSet | None, options: AddOptions, intake:
     refuse_known_rows(files, path, onto)
     intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    clients = in_order(client)
     return Batch(
         "vector",
         x,
         None if table.label is None else table.label[kept].tolist(),
         client.tolist(),
-        clients,
+        in_order(client),
         files,
-        source=f"table {path.name}, {len(x)} rows of {len(clients)} clients",
-        licence=options.licence,
+        source=f"table {path.name}",
         extra=extra,
         intake=intake,
     )
@@ -108,14 +107,10 @@ def _coding(
         )
     if lacking := sorted(set(coding.columns) - set(table.columns)):
         raise DataError(
-            f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it lacks {_some(lacking)}"
+            f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it lacks {some_of(lacking)}"
         )
     for column in table.columns.difference(coding.columns, sort=False):
         intake.leave_out("column that the set does not have", column)
     intake.see("columns", len(table.columns))
     intake.take("columns", len(coding.columns))
     return coding
-
-
-def _some(names: Sequence[str]) -> str:
-    return first_of([shown(name) for name in names])

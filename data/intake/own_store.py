@@ -18,6 +18,7 @@ from shoal.core.errors import DataError
 from shoal.data.intake.copies import Copies, draw_test_part, find_copies, note_copies
 from shoal.data.intake.images import RejectedFile
 from shoal.data.intake.names import in_order
+from shoal.data.intake.options import NOT_STATED
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.lazy_array import ArrayRows, ConcatenatedArray
@@ -26,6 +27,8 @@ from shoal.data.sets.prepared import Kind, Manifest, PreparedSet, open_prepared
 from shoal.data.sets.sample_files import sample_files
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+SAMPLES = {"image": "image", "series": "window", "vector": "row"}
+"""What a sample of each kind of set is called."""
 VERSIONS = "versions"
 """Entry of a manifest's `extra`: digest and counts of the versions that a set was appended to, the oldest first.
 
@@ -37,7 +40,7 @@ class Batch:
     """Samples as they were read from a folder or a table.
 
     `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
-    `clients` are the names in the order of their numbers.
+    `clients` are the names in the order of their numbers, and `source` names what was read, such as "table t.csv".
     """
 
     kind: Kind
@@ -47,7 +50,6 @@ class Batch:
     clients: list[str]
     file: list[str]
     source: str
-    licence: str
     extra: dict[str, Any] = field(default_factory=dict)
     intake: Intake = field(default_factory=Intake)
     """Notes of what was adapted and left out; their names are written beside the set."""
@@ -85,7 +87,13 @@ def check_spelling(name: str) -> None:
 
 
 def store_batch(
-    name: str, store: Path, batch: Batch, test: float, seed: int, onto: PreparedSet | None = None
+    name: str,
+    store: Path,
+    batch: Batch,
+    test: float,
+    seed: int,
+    onto: PreparedSet | None = None,
+    licence: str = NOT_STATED,
 ) -> PreparedSet:
     """Write a batch as a set of the user's own, or append it to one; copies of one image lie in one part.
 
@@ -96,6 +104,7 @@ def store_batch(
         test: share of each client's samples in the batch that becomes the test split.
         seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
+        licence: of the samples.
 
     Raises:
         DataError: `test` is out of bounds, or the batch does not fit the set.
@@ -109,19 +118,18 @@ def store_batch(
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
     parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
-    source = batch.source
-    licence = batch.licence
+    source = f"{batch.source}, {len(batch.x)} {SAMPLES[batch.kind]}s of {len(batch.clients)} clients"
     extra = {**batch.extra, "clients": clients}
     if onto is not None:
         about = onto.manifest
         _note_new_names(batch.intake, about, clients, class_names)
         parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
         source = f"{about.source}; then {source}"
-        if licence in (about.licence, "not stated"):
+        if licence in (about.licence, NOT_STATED):
             licence = about.licence
         else:
             licence = f"{about.licence}; then {licence}"
-        extra = _grown(about, extra)
+        extra = {**about.extra, **extra, VERSIONS: versions_of(about)}
     manifest = Manifest(
         name=name,
         kind=batch.kind,
@@ -159,7 +167,7 @@ def store_labels(onto: PreparedSet, label: list[str], source: str, intake: Intak
         classes=len(class_names),
         class_names=class_names,
         source=f"{about.source}; then labels of {source}",
-        extra=_grown(about, {}),
+        extra={**about.extra, VERSIONS: versions_of(about)},
     )
     write_by_client(onto.folder, manifest, parts)
     record(onto.folder, intake, append=True)
@@ -180,10 +188,9 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     return Part(ArrayRows(batch.x, rows), None if y is None else y[rows], owner[rows], [batch.file[k] for k in rows])
 
 
-def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a manifest after an addition."""
-    version = {"digest": about.digest, "train": about.train, "test": about.test}
-    return {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
+def versions_of(about: Manifest) -> list[dict[str, Any]]:
+    """Return the versions of a set up to the present one, for its manifest after an addition."""
+    return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
 
 
 def _after(onto: PreparedSet, part: str, new: Part) -> Part:
@@ -196,7 +203,7 @@ def _after(onto: PreparedSet, part: str, new: Part) -> Part:
     assert files is not None, "a set of the user's own has them"
     return Part(
         ConcatenatedArray(x, new.x),
-        None if y is None or new.y is None else np.concatenate([np.asarray(y), new.y]),
+        None if y is None or new.y is None else ConcatenatedArray(y, new.y),
         np.concatenate([onto.owners(part), new.owner]),
         [*files.loc[files["part"] == part, "file"], *new.files],
     )

@@ -70,7 +70,6 @@ def read_vectors(path: Path, store: Path, onto: PreparedSet | None, options: Add
     origin = file_origin({name: file.path for name, file in opened.items()}, onto)
     client = client_names(pd.concat(list(map(_clients, files)), ignore_index=True), path, onto, intake)
     label = _labels(files, path, onto, intake)
-    clients = in_order(client)
     store.mkdir(parents=True, exist_ok=True)
     x = vectors_of(files, store, intake)
     intake.see("rows", len(x))
@@ -82,10 +81,9 @@ def read_vectors(path: Path, store: Path, onto: PreparedSet | None, options: Add
         x,
         label,
         client.tolist(),
-        clients,
+        in_order(client),
         names,
-        source=f"{'folder' if path.is_dir() else 'array'} {path.name}, {len(x)} vectors of {len(clients)} clients",
-        licence=options.licence,
+        source=f"vectors of {path.name}",
         extra=origin,
         intake=intake,
     )

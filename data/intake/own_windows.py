@@ -65,7 +65,6 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
     kept = _kept(windows, rows.label, onto, intake)
     first = [windows.rows[k][0] for k in kept]
     owner = rows.client[first].tolist()
-    clients = in_order(owner)
     for name in in_order(set(rows.client) - set(owner)):
         intake.leave_out("client without a new complete window", name)
     intake.take("windows", len(owner))
@@ -80,10 +79,9 @@ def read_windows(path: Path, onto: PreparedSet | None, options: AddOptions, inta
         windows.x[kept],
         None if rows.label is None else rows.label[first].tolist(),
         owner,
-        clients,
+        in_order(owner),
         [windows.names[k] for k in kept],
-        source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
-        licence=options.licence,
+        source=f"series of table {path.name}",
         extra=extra,
         intake=intake,
     )

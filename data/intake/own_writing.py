@@ -27,7 +27,7 @@ class Part:
     """
 
     x: SampleArray
-    y: np.ndarray | None
+    y: SampleArray | None
     owner: np.ndarray
     files: list[str]
 

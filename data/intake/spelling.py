@@ -10,12 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, first_of, shown
 from shoal.data.sets.intake_notes import Intake
 
 _WHOLE = re.compile(r"(-?)0*([0-9]+?)(?:\.0*)?")
-MAX_GROUPS = 10
+MAX_NAMES = 10
 """Largest number of names that an error lists."""
+MAX_LETTERS = 200
+"""An error cuts longer names, which may be paths."""
 
 
 def tidy(name: str) -> str:
@@ -32,6 +34,11 @@ def note_spellings(chosen: Mapping[str, str], what: str, intake: Intake) -> None
     for name, stands_for in chosen.items():
         if name != stands_for:
             intake.adapt(f"{what} in another spelling", ascii(name), f"taken as {stands_for!a}")
+
+
+def some_of(names: Iterable[object], most: int = MAX_NAMES) -> str:
+    """Return the first of some names from outside, as an error can show them."""
+    return first_of([shown(name, MAX_LETTERS) for name in names], most)
 
 
 def refuse_alike(names: Iterable[str], what: str, where: object, known: Sequence[str] = ()) -> None:
@@ -52,10 +59,9 @@ def refuse_alike(names: Iterable[str], what: str, where: object, known: Sequence
         groups.setdefault(_key(name), []).append(name)
     alike = [group for group in groups.values() if len(group) > 1 and not there.issuperset(group)]
     if alike:
-        listed = "; ".join(" and ".join(map(ascii, group)) for group in alike[:MAX_GROUPS])
-        more = f"; and {len(alike) - MAX_GROUPS} more" if len(alike) > MAX_GROUPS else ""
+        listed = first_of([" and ".join(map(ascii, group)) for group in alike], MAX_NAMES)
         raise DataError(
-            f"{where}: {what} that look alike or may be one value: {listed}{more}: write each in one way, in this file "
+            f"{where}: {what} that look alike or may be one value: {listed}: write each in one way, in this file "
             "and in the set"
         )
 

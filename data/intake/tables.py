@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, first_of, short_text, shown
-from shoal.data.intake.spelling import note_spellings, refuse_alike, tidy
+from shoal.data.intake.spelling import note_spellings, refuse_alike, some_of, tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.readers import gunzip
 
@@ -150,7 +150,7 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
     """
     if tidy(wanted) in table.columns:
         return tidy(wanted)
-    have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
+    have = some_of(table.columns, MAX_PROBLEMS)
     advice = option
     if option.startswith("--"):
         advice = f"name the right one with {option}"
@@ -173,7 +173,7 @@ def separator_hint(table: pd.DataFrame) -> str:
 def _check_columns(names: list[str], path: Path) -> None:
     repeated = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if repeated:
-        raise DataError(f"{path} has these columns more than once: {', '.join(map(shown, repeated[:10]))}")
+        raise DataError(f"{path} has these columns more than once: {some_of(repeated)}")
     if "" in names:
         raise DataError(
             f"{path}: column {names.index('') + 1} has no name: give it one, or leave it out if it only counts the rows"

@@ -5,6 +5,7 @@ All return int64 (n,): the client of each sample, or NOBODY.
 
 from __future__ import annotations
 
+import bisect
 import math
 
 import numpy as np
@@ -151,28 +152,6 @@ def deal_labels(
     return _deal_counts(labels, values, counts, draw)
 
 
-def majority_size(sizes: np.ndarray, owners: np.ndarray, n: int, clients: int, p: float) -> int:
-    """Return the largest n_k <= n // clients for which each cluster has floor(p n_k) samples for each owner.
-
-    Args:
-        sizes: samples of each cluster.
-        owners: clients whose own cluster it is.
-        n: samples in all.
-        clients: number of clients.
-        p: part from the own cluster.
-    """
-    owned = owners > 0
-    max_majority = int((sizes[owned] // owners[owned]).min())
-    low, high = 0, n // clients
-    while low < high:
-        middle = (low + high + 1) // 2
-        if majority_part(middle, p) <= max_majority:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 def majority_part(size: int, p: float) -> int:
     """Return floor(p size), also where p is a rounding error below its decimal value (0.29 * 100)."""
     return math.floor(p * size + 1e-9)
@@ -194,7 +173,9 @@ def deal_majority(
     """
     own = np.arange(clients) % len(values)
     sizes = np.array([(clusters == value).sum() for value in values])
-    size = majority_size(sizes, np.bincount(own, minlength=len(values)), len(clusters), clients, p)
+    owners = np.bincount(own)
+    most = int((sizes[: len(owners)] // owners).min())
+    size = bisect.bisect_right(range(len(clusters) // clients + 1), most, key=lambda size: majority_part(size, p)) - 1
     part = majority_part(size, p)
     owner = np.full(len(clusters), NOBODY, dtype=np.int64)
     for v, value in enumerate(values):

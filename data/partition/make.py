@@ -51,6 +51,8 @@ def make_partition(
     _check_clients(settings.clients, len(samples), limit)
     labels = None if prepared.train_y is None else np.asarray(prepared.train_y)[samples]
     owner, about = _deal(settings, _Samples(prepared, samples, labels), streams)
+    if "left_out" in about:
+        about["left_out"]["samples"] = int((owner == deal.NOBODY).sum())
     names: tuple[str, ...] = about.pop("names", ())
     groups: dict[str, int] = prepared.manifest.extra.get(GROUPS, {})
     truth: tuple[int, ...] = about.pop("truth", tuple(groups[name] for name in names if groups))
@@ -127,13 +129,10 @@ def _by_labels(settings: LabelsPerClient, samples: _Samples, draw: np.random.Gen
     labels_held = deal.label_holders(len(values), settings.clients, settings.labels, draw)
     owner = deal.deal_labels(labels, values, labels_held, draw)
     about: dict[str, Any] = {}
-    without_holder = sorted(set(range(len(values))) - set(labels_held.ravel().tolist()))
-    if without_holder:
-        about["left_out"] = {
-            "samples": int((owner == deal.NOBODY).sum()),
-            "reason": f"clients * labels < {len(values)}: nobody holds the labels "
-            + ", ".join(str(int(values[v])) for v in without_holder),
-        }
+    without_holder = np.delete(values, labels_held.ravel())
+    if len(without_holder):
+        names = ", ".join(map(str, without_holder))
+        about["left_out"] = {"reason": f"clients * labels < {len(values)}: nobody holds the labels {names}"}
     if settings.labels == 1:
         about["truth"] = tuple(int(values[v]) for v in labels_held[:, 0])
     return owner, about
@@ -145,13 +144,12 @@ def _by_majority(settings: Majority, samples: _Samples, draw: np.random.Generato
     values = np.unique(labels)
     owner = deal.deal_majority(labels, values, clients, settings.p, draw)
     about: dict[str, Any] = {}
-    left = int((owner == deal.NOBODY).sum())
-    if left:
-        about["left_out"] = {
-            "samples": left,
-            "reason": f"each client has {(len(owner) - left) // clients} samples, the most that gives all the same "
-            "number and the part p from a cluster of their own",
-        }
+    if (owner == deal.NOBODY).any():
+        reason = (
+            f"each client has {(owner == 0).sum()} samples, the most that gives all the same number and the part p "
+            "from a cluster of their own"
+        )
+        about["left_out"] = {"reason": reason}
     if settings.p > 0:
         about["truth"] = tuple(k % len(values) for k in range(clients))
     return owner, about
@@ -164,9 +162,10 @@ def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator)
     except DataError as error:
         raise PartitionError(f"partition.column: {error}") from error
     values, owner = np.unique(column, return_inverse=True)
-    listed = prepared.manifest.extra.get("clients", []) if settings.column == "client" else []
-    names = [str(listed[int(v)]) if 0 <= int(v) < len(listed) else str(v) for v in values]
-    owner = owner.astype(np.int64)[samples.indices]
+    names = list(map(str, values))
+    if settings.column == "client" and (listed := prepared.manifest.extra.get("clients")):
+        names = [str(listed[v]) for v in values]
+    owner = owner[samples.indices]
     if settings.clients > len(names):
         raise PartitionError(
             f"partition.clients is {settings.clients}, but column {settings.column!r} of {prepared.manifest.name!r} "
@@ -174,23 +173,20 @@ def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator)
         )
     chosen = np.arange(len(names))
     reasons = []
-    if settings.clients and settings.clients < len(names):
+    if 0 < settings.clients < len(names):
         chosen = np.sort(draw.choice(len(names), size=settings.clients, replace=False))
         reasons.append(f"{len(chosen)} of {len(names)} clients take part")
     sizes = np.bincount(owner, minlength=len(names))
     small, too_few = _small_clients([names[k] for k in chosen], sizes[chosen], settings.validation)
-    if small:
-        reasons.append(too_few)
     kept = [k for k in chosen if names[k] not in small]
     number = np.full(len(names), deal.NOBODY, dtype=np.int64)
     number[kept] = np.arange(len(kept))
-    owner = number[owner]
     about: dict[str, Any] = {"names": tuple(names[k] for k in kept), "clients": len(kept)}
-    if reasons:
-        about["left_out"] = {"samples": int((owner == deal.NOBODY).sum()), "reason": "; ".join(reasons)}
     if small:
-        about["left_out"]["clients"] = small
-    return owner, about
+        about["left_out"] = {"reason": "; ".join([*reasons, too_few]), "clients": small}
+    elif reasons:
+        about["left_out"] = {"reason": reasons[0]}
+    return number[owner], about
 
 
 def _need_labels(samples: _Samples, settings: PartitionSettings) -> np.ndarray:
@@ -227,15 +223,14 @@ def _small_clients(names: Sequence[str], sizes: np.ndarray, validation: float) -
 
 def _check_sizes(sizes: np.ndarray) -> None:
     """Refuse clients that cannot train: fewer than two samples."""
-    small = np.flatnonzero(sizes < 2)
-    if not len(small):
-        return
-    k = int(small[0])
-    more = f", and {len(small) - 1} other clients have fewer than two" if len(small) > 1 else ""
-    raise PartitionError(
-        f"client {k} would have {'no sample' if sizes[k] == 0 else 'only one sample'}{more}: "
-        "lower partition.clients, raise data.limit, or choose another partition.kind"
-    )
+    small = np.flatnonzero(sizes < MIN_TRAIN_SAMPLES)
+    if len(small):
+        k = small[0]
+        more = f", and {len(small) - 1} other clients have fewer than two" * (len(small) > 1)
+        raise PartitionError(
+            f"client {k} would have {('no sample', 'only one sample')[sizes[k]]}{more}: lower partition.clients, raise "
+            "data.limit, or choose another partition.kind"
+        )
 
 
 def _hold_out(client: np.ndarray, clients: int, fraction: float, seed: int) -> np.ndarray:
@@ -246,11 +241,11 @@ def _hold_out(client: np.ndarray, clients: int, fraction: float, seed: int) -> n
     validation = np.zeros(len(client), dtype=bool)
     if fraction <= 0:
         return validation
-    starts = np.searchsorted(client, np.arange(clients + 1))
-    for k in range(clients):
-        size = int(starts[k + 1] - starts[k])
+    start = 0
+    for k, size in enumerate(np.bincount(client, minlength=clients).tolist()):
         count = min(max(round(size * fraction), 1), size - 1)
         # A stream per client: what one client holds out does not depend on the others.
         rng = Streams(seed, client=k).numpy("partition validation")
-        validation[starts[k] + rng.choice(size, size=count, replace=False)] = True
+        validation[start + rng.choice(size, size=count, replace=False)] = True
+        start += size
     return validation

@@ -22,6 +22,8 @@ from shoal.core.seal import BrokenSeal, sealed, unsealed
 
 TRAIN = "train"
 VALIDATION = "validation"
+FACTS = ("data", "data_digest", "clients", "settings")
+"""Fields of `Partition` that its manifest has as they are."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +82,19 @@ class Partition:
         digest.update(np.ascontiguousarray(self.validation, dtype=np.uint8).data)
         return digest.hexdigest()
 
-    def frame(self) -> pd.DataFrame:
-        """Return the table that is stored."""
-        return pd.DataFrame(
-            {
-                "sample": self.sample.astype(np.int64),
-                "client": self.client.astype(np.int32),
-                "split": np.where(self.validation, VALIDATION, TRAIN),
-            }
-        )
-
 
 def save_partition(partition: Partition, folder: Path) -> None:
     """Write partition.parquet and partition.json to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    partition.frame().to_parquet(folder / "partition.parquet", index=False)
+    columns = {
+        "sample": partition.sample.astype(np.int64),
+        "client": partition.client.astype(np.int32),
+        "split": np.where(partition.validation, VALIDATION, TRAIN),
+    }
+    pd.DataFrame(columns).to_parquet(folder / "partition.parquet", index=False)
     about = {
-        "data": partition.data,
-        "data_digest": partition.data_digest,
-        "clients": partition.clients,
         "digest": partition.digest,
-        "settings": partition.settings,
-        "client_names": list(partition.client_names),
-        "truth": list(partition.truth),
+        **{name: getattr(partition, name) for name in (*FACTS, "client_names", "truth")},
     }
     (folder / "partition.json").write_text(json.dumps(sealed(about), indent=1, sort_keys=True) + "\n")
 
@@ -119,16 +111,14 @@ def load_partition(folder: Path) -> Partition:
         about = unsealed(json.loads((folder / "partition.json").read_text()))
         columns = ["sample", "client", "split"]
         table = parquet.read_table(folder / "partition.parquet", columns=columns)
+        facts = {name: about[name] for name in FACTS}
         partition = Partition(
-            about["data"],
-            about["data_digest"],
-            about["clients"],
-            table["sample"].to_numpy().astype(np.int64, copy=False),
-            table["client"].to_numpy().astype(np.int32),
-            compute.equal(table["split"], VALIDATION).to_numpy(),
-            about["settings"],
-            tuple(about["client_names"]),
-            tuple(about["truth"]),
+            **facts,
+            client_names=tuple(about["client_names"]),
+            truth=tuple(about["truth"]),
+            sample=table["sample"].to_numpy().astype(np.int64, copy=False),
+            client=table["client"].to_numpy().astype(np.int32),
+            validation=compute.equal(table["split"], VALIDATION).to_numpy(),
         )
         del table
         default_memory_pool().release_unused()  # half a gigabyte, of ten million samples

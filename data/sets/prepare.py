@@ -167,16 +167,13 @@ def prepare(
         return open_prepared(store_folder(store, name), verify=force)
     data_set, complete, full_name = resolve(name, options)
     folder = prepared_folder(store, full_name)
-    if not force and (folder / "manifest.json").exists():
-        return open_prepared(folder)
-    with writing(folder):
-        if not force and (folder / "manifest.json").exists():  # another process has prepared it
-            return open_prepared(folder)
-        loaded = data_set.load(Request(mirror, store / "raw", complete))
-        arrays = {
-            f"{part}_{what}": array for part, xy in loaded.parts.items() for what, array in zip("xy", xy, strict=True)
-        }
-        write_prepared(folder, _manifest(full_name, data_set, complete, loaded), arrays)
+    manifest = folder / "manifest.json"
+    if force or not manifest.exists():
+        with writing(folder):
+            if force or not manifest.exists():  # another process may have prepared it meanwhile
+                loaded = data_set.load(Request(mirror, store / "raw", complete))
+                arrays = {f"{part}_{name}": xy[name == "y"] for part, xy in loaded.parts.items() for name in "xy"}
+                write_prepared(folder, _manifest(full_name, data_set, complete, loaded), arrays)
     return open_prepared(folder)
 
 

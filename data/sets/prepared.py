@@ -392,7 +392,7 @@ def check_bytes(prepared: PreparedSet) -> None:
     manifest = prepared.manifest
     if not is_by_client(manifest.files):
         arrays = {name: getattr(prepared, name) for name in ARRAYS}
-        columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
+        columns = {name: prepared.column(name) for name in prepared.columns()}
         digest = array_digest({**arrays, **columns})
         if digest != manifest.digest:
             raise DataError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -167,15 +168,13 @@ class _Draws:
     """Per-sample draws of one batch."""
 
     def __init__(self, x: Tensor, generator: torch.Generator) -> None:
-        self.n = len(x)
-        self.device = x.device
-        self.generator = generator
+        self.rand = partial(torch.rand, len(x), device=x.device, generator=generator)
 
     def uniform(self, low: float, high: float) -> Tensor:
-        return torch.rand(self.n, device=self.device, generator=self.generator) * (high - low) + low
+        return self.rand() * (high - low) + low
 
     def chance(self, p: float) -> Tensor:
-        return torch.rand(self.n, device=self.device, generator=self.generator) < p
+        return self.rand() < p
 
 
 def _resample(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:

@@ -80,12 +80,12 @@ class DeviceData:
         self.device = torch.device(device)
         self.train_x = self._tensor(prepared.train_x)
         self.train_y = None if prepared.train_y is None else self._tensor(prepared.train_y)
-        test_x = prepared.train_x[:0] if prepared.test_x is None else prepared.test_x
-        self.test_x = self._tensor(test_x)
-        if prepared.test_y is not None:
-            self.test_y: DeviceArray | None = self._tensor(prepared.test_y)
+        if prepared.test_x is None:
+            self.test_x: DeviceArray = self.train_x[:0]
+            self.test_y: DeviceArray | None = None if self.train_y is None else self.train_y[:0]
         else:
-            self.test_y = None if prepared.test_x is not None or self.train_y is None else self.train_y[:0]
+            self.test_x = self._tensor(prepared.test_x)
+            self.test_y = None if prepared.test_y is None else self._tensor(prepared.test_y)
 
     def computable(self, raw: Tensor) -> Tensor:
         """Return stored samples as numbers to compute with: images float32 in [0, 1], others as they are."""

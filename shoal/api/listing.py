@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -28,14 +28,14 @@ def runs(
 
     Returns:
         Columns method, data, state, rounds, metric and score (the first that judges it), verdict (good, doubtful or
-        chance), seconds, bytes (on the disk), of private runs epsilon and epsilon_of_set (of all runs on it so far),
+        chance), seconds, of private runs epsilon and epsilon_of_set (of all runs on it so far),
         and why, where something is wrong.
     """
     if isinstance(state, str):
         state = (state,)
     chosen = listed_runs(places.runs(), method=method, data=data, states=state, last=last)
     columns = [field.name for field in fields(ListedRun)]
-    return pd.DataFrame([asdict(run) for run in chosen], columns=columns).set_index("name")
+    return pd.DataFrame(chosen, columns=columns).set_index("name")
 
 
 def compare(*names: str | Path | Run) -> pd.DataFrame:

@@ -122,7 +122,7 @@ class Run:
         source: str | Path | np.ndarray,
         *,
         on_odd: str = "as-set",
-        embedding: str = "none",
+        embedding: bool = False,
     ) -> pd.DataFrame:
         """Return the clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
 
@@ -131,7 +131,7 @@ class Run:
                 array: images uint8 (n, channels, height, width), grey ones also (n, height, width); vectors
                 (n, features).
             on_odd: images of another size than the set's: skip, resize, or as-set: resize where the set was made so.
-            embedding: none; columns: also embedding_0, embedding_1 and so on.
+            embedding: also return the model's features: embedding_0, embedding_1 and so on.
 
         Returns:
             The table; `.attrs["skipped"]` names the files that were not used, with reasons.
@@ -141,10 +141,9 @@ class Run:
         """
         import numpy as np
 
-        from shoal.review.served.predict import Predictor, check_embedding, predict
+        from shoal.review.served.predict import Predictor, predict
 
         if isinstance(source, np.ndarray):
-            check_embedding(embedding)
             return Predictor(self._folder, embedding).assign_array(source)
         predicted = predict(self._folder, Path(source), on_odd, embedding)
         predicted.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in predicted.skipped]

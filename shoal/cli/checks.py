@@ -8,17 +8,22 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import requests
 import torch
 
 from shoal.data.sets.prepare import damaged_sets, prepared_sets
 from shoal.engine.settings import places
-from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.code_version import project_state, shoal_version
 from shoal.methods.registry import ADDED
-from shoal.review.mlflow_log.embedded_store import FILE, TrackingStoreError, ready_store, store_uri
+from shoal.review.mlflow_log.embedded_store import store_uri
+from shoal.review.mlflow_log.tracking import open_client, reason_of, shown_uri
 from shoal.tasks.prefect.environment import server_answers
+
+MLFLOW_REPAIR = (
+    "a server: start it, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or unset MLFLOW_TRACKING_URI; the "
+    "store of this home: move its folder away, and `shoal model log` makes it again"
+)
 
 
 @dataclass(frozen=True)
@@ -82,39 +87,22 @@ def stores() -> Iterator[Check]:
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
 
 
-def _embedded_store() -> Check:
-    """Check the SQLite file that runs are logged to where no server is named."""
-    path = places.mlflow_store() / FILE
-    if not path.exists():
-        return Check("mlflow store", True, f"{path}: the first run makes it")
+def mlflow_store() -> Check:
+    """Ask the MLflow that runs are logged to, with the password of the environment."""
+    settings = make_settings({})
+    shown = shown_uri(settings)
+    if shown == store_uri(places.mlflow_store()) and not places.mlflow_store().exists():
+        return Check("mlflow store", True, f"{shown}: the first run makes it")
     try:
-        ready_store(path.parent)
-    except TrackingStoreError as error:
-        return Check("mlflow store", False, str(error), f"mv {path} {path}.broken")
-    return Check("mlflow store", True, str(path))
-
-
-def _mlflow_server(uri: str) -> Check:
-    """Check MLflow's server, or the proxy in front of it, which may ask for the password that MLflow reads itself."""
-    user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
-    auth = (user, password) if user and password else None
-    repair = (
-        "start that server, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or unset MLFLOW_TRACKING_URI"
-    )
-    try:
-        status = requests.get(f"{uri.rstrip('/')}/health", timeout=3, auth=auth).status_code
-    except requests.RequestException:
-        return Check("mlflow store", False, masked(uri), repair)
-    return Check("mlflow store", status < 400, f"{masked(uri)}: status {status}", repair)
+        open_client(settings).search_experiments(max_results=1)
+    except Exception as error:  # whatever MLflow raises
+        return Check("mlflow store", False, f"{shown}: {reason_of(error, settings)}", MLFLOW_REPAIR)
+    return Check("mlflow store", True, shown)
 
 
 def servers() -> Iterator[Check]:
     """Check MLflow and Prefect."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri and uri.startswith("http"):
-        yield _mlflow_server(uri)
-    elif not uri or uri == store_uri(places.mlflow_store()):
-        yield _embedded_store()
+    yield mlflow_store()
     url = os.environ.get("PREFECT_API_URL", "")
     yield Check(
         "prefect server",

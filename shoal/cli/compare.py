@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import err, out, say, table_of
-from shoal.cli.options import AnyRun, Json
+from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)
@@ -27,7 +27,6 @@ def compare(
         Path | None,
         typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, differing settings"),
     ] = None,
-    any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
     """Show runs side by side."""
@@ -40,15 +39,15 @@ def compare(
 
     if not names:
         raise ShoalError("nothing to compare: name runs")
-    runs = [RunFolder.find(name, unfinished=any_run) for name in names]
+    runs = [RunFolder.find(name, unfinished=False) for name in names]
     check_different(runs)
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison
 
         err.print(f"page: {write_comparison(runs, page)}", highlight=False, soft_wrap=True)
     if as_json:
-        named = [(run.settings().method.name, run.settings().data.name, run) for run in runs]
-        print(json.dumps([{"method": m, "data": d, **run_result(run).to_json()} for m, d, run in named]))
+        about = [{"method": run.settings().method.name, "data": run.settings().data.name} for run in runs]
+        print(json.dumps([one | run_result(run).to_json() for one, run in zip(about, runs, strict=True)]))
         return
     metrics = [metric.name for metric in shown_in("comparison")]
     table = side_by_side(runs).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 MAX_SAMPLES = 12
 """Samples that are listed where no sheet is drawn."""
+TITLES = {"distance": "nearest to its centre", "confidence": "most certain"}
+"""What is said of these by the column that orders them: the first that the table has."""
 
 
 @app.command(epilog="Example: shoal explain latest --cluster 3 --out sheet.png")
@@ -62,13 +64,9 @@ def show_cluster(found: Explained, sheet: Path | None, *, as_json: bool) -> None
         say(f"contact sheet: {sheet}")
         return
     certain = found.shown[found.shown["shown"] == "certain"].drop(columns="shown")
-    if "distance" in certain:
-        title = "nearest to its centre"
-        certain = certain.sort_values("distance", kind="stable")
-    else:
-        title = "most certain"
-        certain = certain.sort_values("confidence", ascending=False, kind="stable")
-    out.print(frame_table(certain.head(MAX_SAMPLES), title))
+    column = next(name for name in TITLES if name in certain)
+    nearest = certain.sort_values(column, ascending=column == "distance", kind="stable").head(MAX_SAMPLES)
+    out.print(frame_table(nearest, TITLES[column]))
     if found.kind in ("image", "series"):
         say("--out sheet.png draws them, with a row for each client")
 

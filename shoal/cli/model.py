@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import out, say, table_of
-from shoal.cli.options import AnyRun, FinishedRun, Json, OutFile, Why
+from shoal.cli.options import FinishedRun, Json, OutFile, Why
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 
@@ -55,13 +55,15 @@ def rollback(
     say(f"before it was version {moved.before}; `shoal model promote RUN` brings back the model of a run")
 
 
-@app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log --all")
+@app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log")
 def log(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
+        typer.Argument(
+            metavar="RUN...",
+            help="runs: their folders, their names, or latest, the last finished one; by default every finished run",
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="every finished run, the oldest first")] = False,
 ) -> None:
     """Log finished runs to MLflow again: after it was out of reach, or to the new store of MLFLOW_TRACKING_URI.
 
@@ -71,8 +73,6 @@ def log(
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
 
-    if bool(names) == every:
-        raise ShoalError("no run is named: name runs, or give --all for every finished run")
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = 0
@@ -120,12 +120,7 @@ def enroll(
     client: Annotated[
         str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
     ],
-    validation: Annotated[
-        float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to judge each node's model")
-    ] = 0.2,
-    limit: Annotated[int | None, typer.Option(min=2, help="largest number of samples of a prepared set to use")] = None,
     out_file: OutFile = None,
-    any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
     """Find the cluster of a new client in a CFL run, and write its model."""
@@ -134,8 +129,8 @@ def enroll(
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = RunFolder.find(name, unfinished=any_run)
-    data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
+    run = RunFolder.find(name, unfinished=False)
+    data = new_client(run, client, places.store(), places.mirror())
     place = find_place(run, data, out_file)
     if as_json:
         print(json.dumps(record_to_json(place)))

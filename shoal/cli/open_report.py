@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import say
-from shoal.cli.options import AnyRun
 
 app = typer.Typer(add_completion=False)
 
@@ -18,7 +17,6 @@ def open_report(
     name: Annotated[
         str, typer.Argument(metavar="RUN", help="a run: its folder, its name, or latest, the last finished one")
     ] = "latest",
-    any_run: AnyRun = False,
     show: Annotated[
         bool, typer.Option("--browser/--no-browser", help="open a browser, or only print the address")
     ] = True,
@@ -26,7 +24,7 @@ def open_report(
     """Open the report of a run."""
     from shoal.api.opened import load
 
-    address = load(name, unfinished=any_run).report.as_uri()
+    address = load(name).report.as_uri()
     say(address)
     if show and not webbrowser.open(address):
         say("no browser could be opened here: copy the address")

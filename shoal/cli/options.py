@@ -15,7 +15,6 @@ Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", hel
 FinishedRun = Annotated[
     str, typer.Argument(metavar="RUN", help="a finished run: its folder, its name, or latest, the last finished one")
 ]
-AnyRun = Annotated[bool, typer.Option("--any", help="latest may also be a run that is not finished")]
 Why = Annotated[str, typer.Option(help="the reason; MLflow and the run keep it, with your name")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="file to write")]
 

@@ -39,16 +39,15 @@ def predict(
         str, typer.Option(help="images of another size: skip, resize, or as-set: resize if the set was made so")
     ] = "as-set",
     embedding: Annotated[
-        str,
-        typer.Option(help="columns: add the model's features of each sample, embedding_0 to embedding_N; or none"),
-    ] = "none",
+        bool, typer.Option("--embedding", help="add the model's features of each sample, embedding_0 to embedding_N")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Assign new images, or rows of a table, to the clusters of a run."""
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served import predict as served
 
-    check_names(out_file, sheet, embedding)
+    check_names(out_file, sheet)
     run = RunFolder.find(name, unfinished=False)
     predicted = served.predict(run, source, on_odd, embedding)
     if sheet is not None:
@@ -64,13 +63,12 @@ def predict(
         show_clusters(predicted.table, out_file, sheet)
 
 
-def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> None:
-    """Refuse files that cannot be written, and an unknown kind of embedding, before any work."""
-    from shoal.review.served import predict as served
+def check_names(out_file: Path | None, sheet: Path | None) -> None:
+    """Refuse files that cannot be written, before any work."""
+    from shoal.review.served.predict import check_table
 
     if out_file is not None:
-        served.check_table(out_file)
-    served.check_embedding(embedding)
+        check_table(out_file)
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
 

@@ -52,10 +52,9 @@ def show_runs(found: pd.DataFrame) -> None:
     from shoal.engine.store.status import FAILED
     from shoal.review.results.runs import UNREADABLE
 
-    table = found.drop(columns=["why", "bytes"]).assign(seconds=found["seconds"].round().astype(int))
-    table["MB on disk"] = (found["bytes"] / 1e6).round(1)
+    table = found.drop(columns="why").assign(seconds=found["seconds"].round().astype(int))
     if out.width < WIDE:  # a run's name has its method and its data
-        table = table.drop(columns=["method", "data", "metric", "seconds", "MB on disk"])
+        table = table.drop(columns=["method", "data", "metric", "seconds"])
     out.print(frame_table(table.rename(columns={"name": "run"}).dropna(axis="columns", how="all")))
     for run in found[found["state"].isin([FAILED, UNREADABLE]) & (found["why"] != "")].itertuples():
         say(f"{run.name}: {run.why}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import out
+from shoal.cli.console import out, say
 
 app = typer.Typer(add_completion=False)
 
@@ -26,4 +26,11 @@ def serve(
     """Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."""
     from shoal.serving.serve import serve as start
 
-    start(port, mlflow_port, out, reset=reset, host=host)
+    try:
+        start(port, mlflow_port, out, reset=reset, host=host)
+    except KeyboardInterrupt:
+        say(
+            "all of it has ended; a run that was under way goes on with its deployment's next run, or by "
+            "`shoal run --resume RUN` (`shoal runs` shows it)"
+        )
+        raise

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import cell, err, out, say, table_of
-from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 
 if TYPE_CHECKING:
     from shoal.engine.sites.own_rules import OwnRules
-    from shoal.engine.store.run_folder import RunFolder
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,9 +47,10 @@ def approve(run: RunId, yes: Annotated[bool, typer.Option("--yes", help="do not 
     """Show the settings of a run that waits, and let it go on with these settings alone."""
     from shoal.data.sets.prepared import read_manifest
     from shoal.engine.sites.own_rules import RESUME
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.lifecycle.site_baseline import baseline_at_site
 
-    place = run_here(run)
+    place = RunFolder.find(run)
     settings = place.settings()
     say((place.path / "settings.yaml").read_text().rstrip())
     baseline = baseline_at_site(settings, read_manifest(place.folder_of("data")))
@@ -86,9 +85,10 @@ def report(run: RunId) -> None:
     from shoal.data.sets.prepare import own_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.sites.site_table import TABLE, site_table
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.pages.cluster_sheets import draw_sheets
 
-    place = run_here(run)
+    place = RunFolder.find(run)
     table = site_table(place)
     sizes = table["cluster"].value_counts().sort_index()
     rows = [(cluster, size, f"{size / len(table):.1%}") for cluster, size in sizes.items()]
@@ -116,8 +116,9 @@ def forget(run: RunId) -> None:
     import shutil
 
     from shoal.core.durable import private_folder
+    from shoal.engine.store.run_folder import RunFolder
 
-    place = run_here(run)
+    place = RunFolder.find(run)
     rules = own_rules()
     private_folder(rules.forgotten(place.name).parent)
     rules.forgotten(place.name).touch()
@@ -176,17 +177,3 @@ def own_rules() -> OwnRules:
     from shoal.engine.sites.own_rules import OwnRules
 
     return OwnRules(places.site())
-
-
-def run_here(name: str) -> RunFolder:
-    """Return the run whose id begins with a name.
-
-    Raises:
-        ShoalError: there is none, or more than one.
-    """
-    from shoal.engine.store.run_folder import RunFolder
-
-    matches = [path for path in places.runs().glob("*") if path.name.startswith(name)]
-    if len(matches) != 1:
-        raise ShoalError(f"{len(matches)} runs here have an id that begins with {name!r}, expected one")
-    return RunFolder(matches[0])

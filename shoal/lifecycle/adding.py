@@ -35,5 +35,4 @@ def add_own(path: Path, name: str, **options: Any) -> StoredSet:
     except NothingNew:
         track(own_folder(places.store(), name))  # an earlier call may have been killed before DVC took the set
         raise
-    pointer, warning = track(prepared.folder)
-    return StoredSet(prepared, "", pointer, warning, intake)
+    return StoredSet(prepared, "", *track(prepared.folder), intake)

@@ -37,7 +37,6 @@ def claimed_run(
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
-    places.runs().mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as claim:
         with lock_if_free(places.runs() / ".choosing", math.inf):
             run = _unfinished(settings, origin, data) if resume else None
@@ -72,7 +71,6 @@ def claimed_nights(data: str) -> Iterator[None]:
     Raises:
         RunError: another night works on it.
     """
-    places.runs().mkdir(parents=True, exist_ok=True)
     with lock_if_free(places.runs() / f".night-{data}") as ours:
         if not ours:
             raise RunError(f"another night works on {data!r}: wait for it")

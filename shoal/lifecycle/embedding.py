@@ -13,10 +13,11 @@ import torch
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS
+from shoal.data.intake.own_store import VERSIONS, versions_of
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.intake_notes import Intake, record
+from shoal.data.sets.lazy_array import SampleArray
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
 from shoal.data.sets.prepared import PreparedSet, open_prepared, read_manifest, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
@@ -72,9 +73,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         versions: list[dict[str, Any]] = []
         if before is not None and before.digest in [each["digest"] for each in about.extra.get(VERSIONS, [])]:
             # The images were only appended to since.
-            old = read_manifest(store_folder(store, target))
-            new = {"digest": old.digest, "train": old.train, "test": old.test}
-            versions = [*old.extra.get(VERSIONS, []), new]
+            versions = versions_of(read_manifest(store_folder(store, target)))
         with step_bar(f"images of {about.name}") as watch:
             vectors = embed_parts(images, origin, watch)
         prepared = _write(images, own_folder(store, target), origin, vectors, versions)
@@ -144,16 +143,12 @@ def _write(
     labels = {"train": images.train_y, "test": images.test_y}
     files = sample_files(images)
     if files is None:
-        arrays = {f"{part}_x": x for part, x in vectors.items() if len(x)}
-        arrays |= {f"{part}_y": np.asarray(y) for part, y in labels.items() if y is not None}
+        arrays: dict[str, SampleArray | None] = {f"{part}_x": x for part, x in vectors.items() if len(x)}
+        arrays |= {f"{part}_y": y for part, y in labels.items()}
         write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
     else:
-        parts = {}
-        for part, x in vectors.items():
-            y = labels[part]
-            if y is not None:
-                y = np.asarray(y)
-            parts[part] = Part(x, y, images.owners(part), files.loc[files["part"] == part, "file"].tolist())
+        origins = files.groupby("part")["file"].agg(list)
+        parts = {part: Part(x, labels[part], images.owners(part), origins.get(part, [])) for part, x in vectors.items()}
         write_by_client(folder, manifest, parts)
         record(folder, Intake())
     return open_prepared(folder)

@@ -76,12 +76,9 @@ def with_known_choices(settings: Settings) -> Settings:
             return settings
         settings = resolve(settings, method=method.settings)
     settings = with_encoder(settings)
-    if not settings.chooses_clusters:
-        return settings
-    choice = known_number(settings)
-    if choice is None:
-        return settings
-    return resolve(settings, clusters=choice.clusters)
+    if settings.chooses_clusters and (choice := known_number(settings)):
+        return resolve(settings, clusters=choice.clusters)
+    return settings
 
 
 def with_scheme(settings: Settings) -> Settings:

@@ -21,7 +21,7 @@ from shoal.data.intake.images import RejectedFile, listing
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import check_name
 from shoal.data.intake.own_images import read_folder, refuse
-from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
+from shoal.data.intake.own_store import SAMPLES, Arrivals, Batch, check_spelling, store_batch
 from shoal.data.sets.intake_notes import left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
 from shoal.data.sets.prepared import PreparedSet, read_manifest
@@ -40,8 +40,6 @@ from shoal.review.results.summary import counted
 
 MAX_NAMED = 10
 """An error names at most so many of the samples that it refuses."""
-SAMPLES = {"image": "image", "series": "window"}
-"""What a sample of each kind of set is called; others are rows."""
 MAX_COMPARED = 5_000
 """New samples are compared with at most so many old ones, a seeded draw."""
 
@@ -207,7 +205,7 @@ def _append(night: NightSettings, folder: Path, onto: PreparedSet | None, name: 
         new = len(batch.x)
         what = "image"
         if onto is not None:
-            what = SAMPLES.get(onto.manifest.kind, "row")
+            what = SAMPLES[onto.manifest.kind]
             fault = (
                 f"unlike every {what} that {name!r} has; remove them, or, where they are right, set night.strange to 1"
             )

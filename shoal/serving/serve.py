@@ -7,7 +7,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -152,7 +152,7 @@ def serve(
         out.print(line, highlight=False, soft_wrap=True)
 
     tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
-    with last_word(tell), ended_with_the_block() as parts:
+    with ended_with_the_block() as parts:
         start_servers(service, parts, logs)
         register_deployments(service, parts, logs, project, jobs, tell, reset=reset)
         if own_page:
@@ -169,19 +169,6 @@ def serve(
             tell(line)
         tell("Ctrl-C ends all of it")
         wait(parts, logs, FolderWatch(service.api, logs / "watched.json", tell))
-
-
-@contextlib.contextmanager
-def last_word(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell the user after a Ctrl-C that all parts have ended."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        tell(
-            "all of it has ended; a run that was under way goes on with its deployment's next run, or by "
-            "`shoal run --resume RUN` (`shoal runs` shows it)"
-        )
-        raise
 
 
 def wait(parts: Parts, logs: Path, watch: FolderWatch) -> NoReturn:
@@ -275,31 +262,29 @@ def start_servers(service: Service, parts: Parts, logs: Path) -> None:
     """Start Prefect's server and, unless another server has the runs, MLflow's page, both behind the guard."""
     address = ("--host", service.host, "--port", str(service.port))
     server = module("shoal.serving.pages.prefect_page", *address)
-    parts["Prefect server"] = start(logs / "prefect.log", *server, env=prefect_variables(service, os.environ))
+    parts["Prefect server"] = start(logs / "prefect.log", *server, env=prefect_variables(service))
     if service.mlflow_port is not None:
         # Two workers are enough for one user, and start faster than four.
         address = ("--host", service.host, "--port", str(service.mlflow_port))
         server = module("shoal.serving.pages.mlflow_page", "server", *address, "--workers", "2")
-        parts["MLflow"] = start(logs / "mlflow.log", *server, env=mlflow_variables(service, os.environ))
+        parts["MLflow"] = start(logs / "mlflow.log", *server, env=mlflow_variables(service))
 
 
-def prefect_variables(service: Service, environment: Mapping[str, str]) -> dict[str, str | None]:
+def prefect_variables(service: Service) -> dict[str, str | None]:
     """Return the environment variables of Prefect's server; everybody on this machine could read a command line.
 
-    Args:
-        service: the addresses and the login.
-        environment: of this process; variables of the user stay, except the origins, which the guard knows better.
+    Variables of the user stay, except the origins, which the guard knows better.
     """
     names = service.names(service.port)
     return {
         SERVER_AUTH: service.login,
         HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in names),
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": environment.get("PREFECT_SERVER_CSRF_PROTECTION_ENABLED", "true"),
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": os.environ.get("PREFECT_SERVER_CSRF_PROTECTION_ENABLED", "true"),
     }
 
 
-def mlflow_variables(service: Service, environment: Mapping[str, str]) -> dict[str, str | None]:
+def mlflow_variables(service: Service) -> dict[str, str | None]:
     """Return the environment variables of MLflow's page, likewise."""
     names = service.names(service.mlflow_port or 0)
     near = is_loopback(service.host)
@@ -308,9 +293,9 @@ def mlflow_variables(service: Service, environment: Mapping[str, str]) -> dict[s
         HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
         "MLFLOW_BACKEND_STORE_URI": service.tracking or store_uri(places.mlflow_store()),
         # The page sends no report of its use to MLflow's makers, and shows no note about that.
-        "MLFLOW_DISABLE_TELEMETRY": environment.get("MLFLOW_DISABLE_TELEMETRY", "true"),
+        "MLFLOW_DISABLE_TELEMETRY": os.environ.get("MLFLOW_DISABLE_TELEMETRY", "true"),
         # Shoal does not use the jobs of MLflow's GenAI side.
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": environment.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false"),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false"),
         # MLflow has no word for "any numeric address": where other machines are let in, only the guard checks names.
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(names) if near and not further_hosts() else "*",
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in names),

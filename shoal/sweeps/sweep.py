@@ -60,11 +60,10 @@ class Sweep:
         """
         if run.is_finished() and any(event.kind == COMPLETE_EVENT for event in run.events()):
             return
-        watching = None
-        if self.watch:
-            watching = self.watch(label, run)
+        if self.watch and (watching := self.watch(label, run)):
+            observers = (watching, *observers)
         try:
-            drive(run, slots=self.pool, observers=[*([watching] if watching else []), *observers])
+            drive(run, slots=self.pool, observers=observers)
         except (RoundFailed, RunError) as error:
             if run.status().state != FAILED:
                 raise

@@ -39,26 +39,20 @@ def test_runs_go_to_the_store_of_the_variable(
         drive(run)
     cut = stopped(small(rounds=2, tracking=on), "round_finished", 1)
     with pytest.raises(ShoalError, match="MLflow lacks 2 of them: the same command"):
-        log("--all")
+        log()
     assert unreached(first) == 1
 
     new = f"sqlite:///{tmp_path / 'other' / 'other.db'}"
     (tmp_path / "other").mkdir()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", new)
-    lines = log("--all").splitlines()
+    lines = log().splitlines()
     assert lines == [
         f"{first.name}: logged to {new}",
         f"{second.name}: logged to {new}",
     ]
-    assert log("--all").splitlines() == lines, "once more, and nothing is new"
+    assert log().splitlines() == lines, "once more, and nothing is new"
     client = MlflowClient(new)
     for run in (first, second):
         found = client.get_run(run.status().tracking.mlflow_run)
         assert found.data.metrics["score/acc"] == run.table("rounds")["acc"].iloc[-1]
     assert "not finished: resume it with `shoal run --resume`" in log(cut.name)
-
-
-def test_which_runs_must_be_said(home: Path) -> None:
-    for words in ((), ("--all", "latest")):
-        with pytest.raises(ShoalError, match="name runs, or give --all"):
-            log(*words)

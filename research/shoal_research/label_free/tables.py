@@ -25,13 +25,16 @@ ROOT = HOME.parents[1]
 TUNING = RESULTS / "label_free.json"
 GROUPS = RESULTS / "label_free_groups.json"
 OFFSETS = RESULTS / "label_free_sites.json"
-"""Figures of the tuning sets: spaces and numbers, verdicts, and offsets of sites."""
+RECORDED_AGAIN = RESULTS / "recorded_again.json"
+"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, and methods before they sent less."""
 NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
 """The spaces of the null baselines."""
 TOLERANCE = 0.02
 """A rule may be so far below its best null baseline."""
 ENOUGH = 0.95
 """Share of the ACC without effects of sites that is to be kept with them."""
+FALL = 0.03
+"""So much lower a set's ACC is named."""
 ONE_BY_ONE = ("sets", "unseen")
 RUNS = "unseen runs"
 """Kinds of the verdicts' figures that are sets, and not draws; the last are of whole runs."""
@@ -146,6 +149,16 @@ def changed(before: np.ndarray, after: np.ndarray) -> list[str]:
     return [f"{before.mean():.3f}", f"{after.mean():.3f}", interval_words(interval), f"{difference.min():+.3f}"]
 
 
+def recorded_again(figures: Mapping[str, Any]) -> str:
+    """Return the ACC of methods before and after they sent less, with intervals over sets, and who fell by `FALL`."""
+    body = []
+    for case, by_set in figures["recorded again"].items():
+        before, after = np.array(list(by_set.values())).T
+        fell = [f"{name} {old} {new}" for name, (old, new) in by_set.items() if old - new >= FALL]
+        body.append([f"{case} ({len(by_set)})", *changed(before, after), ", ".join(fell)])
+    return markdown_table(["method, sets", "abc9874d", "now", "difference", "lowest", f"lower by {FALL}"], body)
+
+
 def own_kinds(figures: Mapping[str, Any]) -> str:
     """Return mean ACC of kinds that chose nothing, before the rules and after, and the intervals over kinds."""
     records = figures["sites"]["own kinds"]
@@ -248,7 +261,8 @@ def tuning_figures() -> dict[str, Any]:
     """Return the figures of the tuning sets, of verdicts (`groups`), of offsets (`sites`) and of unseen sets."""
     found: dict[str, Any] = json.loads(TUNING.read_text())
     more = {"groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
-    return {**found, **more, "unseen": load_kept("unseen", "cpu")}
+    recorded = json.loads(RECORDED_AGAIN.read_text())
+    return {**found, **more, "unseen": load_kept("unseen", "cpu"), "recorded again": recorded}
 
 
 def settings_for(one: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -305,6 +319,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "unseen runs": runs_table,
         "offsets": offsets_table,
         "offsets over sets": offsets_over_sets,
+        "recorded again": recorded_again,
         "own kinds": own_kinds,
         "between spaces": between_spaces,
         "table numbers": table_numbers,

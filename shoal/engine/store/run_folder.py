@@ -150,7 +150,7 @@ class RunFolder:
                 return run
         raise RunError(
             f"no run in {runs} is finished yet (there are {len(names)} runs, the last one is {names[-1]}): finish it "
-            f"with `shoal run --resume {names[-1]}`, or include runs that are not finished with --any"
+            f"with `shoal run --resume {names[-1]}`, or name that run"
         )
 
     def settings(self) -> Settings:

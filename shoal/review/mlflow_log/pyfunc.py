@@ -34,7 +34,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.models.frozen import source_of
+from shoal.models.frozen import EncoderVersion, source_of
 from shoal.review.mlflow_log.pyfunc_input import samples, takes, without_clients
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.served_method import CLIENT, SITE_SAMPLES, served_method, site_by_site, tell_offset
@@ -186,8 +186,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         "encoder_sha256": lineage.encoder_sha256,
         "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
     }
-    encoder = lineage.encoder
-    packages = requirements() if encoder is None else requirements(encoder.name)
+    packages = requirements(lineage.encoder)
     columns = COLUMNS
     accepted = takes(prepared.spec)
     if RunFacts(run).method.uses_offsets(checkpoint.judged):
@@ -232,14 +231,16 @@ def answers(columns: Mapping[str, str]) -> Any:
     return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in columns]))
 
 
-def requirements(*encoders: str) -> list[str]:
+def requirements(encoder: EncoderVersion | None = None) -> list[str]:
     """Return the installed versions, pinned, without a build's local part (+cu130), which no index has.
 
     Args:
-        encoders: the pretrained encoders that the model needs, whose packages are needed too.
+        encoder: the pretrained encoder that the model needs, whose packages are needed too.
     """
-    packages = [package for encoder in encoders for package in source_of(encoder).packages]
-    return [f"{name}=={version(name).split('+')[0]}" for name in dict.fromkeys([*REQUIREMENTS, *packages])]
+    packages = list(REQUIREMENTS)
+    if encoder is not None:
+        packages += source_of(encoder.name).packages
+    return [f"{name}=={version(name).split('+')[0]}" for name in dict.fromkeys(packages)]
 
 
 def copy_code(target: Path) -> Path:

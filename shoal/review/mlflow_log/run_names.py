@@ -81,16 +81,13 @@ def chosen_settings(settings: Settings) -> dict[str, str]:
 
 
 def value_in_name(value: Any) -> str:
-    """Return a setting's value for a name: numbers without trailing zeros; of a long value its digest."""
+    """Return a setting's value for a name: of a long value its digest."""
     text = str(value)
     if text in ("None", "True", "False"):
         return text.lower()
     if len(text) > MAX_VALUE_CHARACTERS:
         return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    try:
-        return f"{float(text):g}"
-    except ValueError:
-        return text
+    return text
 
 
 def shorten(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:

@@ -248,5 +248,5 @@ def embedded_sheets(run: RunFolder, twins: Sequence[tuple[int, ...]]) -> dict[st
 
 def listed_figures(run: RunFolder) -> list[Path]:
     """Return the figures: first those of all runs, then those of the method."""
-    drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
-    return sorted(drawn, key=lambda path: [*FIRST, path.stem].index(path.stem))
+    drawn = (path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
+    return sorted(drawn, key=lambda path: ([*FIRST, path.stem].index(path.stem), path))

@@ -150,18 +150,15 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
     status = run.status()
     if not status.is_finished or not status.round:
         return False
-    if are_clusters_whole(run, status.weights_sha256):
-        keep_facts_digest(run)
-        return True
-    round = status.round
-    release_freed_memory()  # of the messages of the last rounds
     try:
-        if write is None:
-            write_clusters(run, round, assign_samples(run, round, call))
-        else:
-            write(run, round, call)
-        release_freed_memory()  # of the table, before the report reads it
-        keep_facts_digest(run)
+        if not has_clusters(run):
+            release_freed_memory()  # of the messages of the last rounds
+            (write or write_clusters)(run, status.round, call)
+            release_freed_memory()  # of the table, before the report reads it
+        # So that a file that goes missing is noticed.
+        digest = file_digest(run.path / FACTS)
+        if status.digest_of(FACTS) != digest:
+            run.add_to_status(files={**(status.files or {}), FACTS: digest})
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         expected = can_have_clusters(METHODS[run.settings().method.name])
         run.event_once("clusters_skipped", f"no cluster table: {error}", level=WARNING if expected else None)
@@ -170,9 +167,15 @@ def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, C
 
 
 def has_clusters(run: RunFolder) -> bool:
-    """Return whether a finished run has the clusters of its final state, whole."""
+    """Return whether a finished run has the clusters of its final state, and all files as they were written."""
     status = run.status()
-    return status.is_finished and are_clusters_whole(run, status.weights_sha256)
+    try:
+        facts = read_facts(run.path / FACTS)
+        for name, sha256 in facts.files.items():
+            check_digest(run.path / name, sha256)
+    except StoreError:
+        return False
+    return status.is_finished and facts.weights_sha256 == status.weights_sha256
 
 
 def can_have_clusters(kind: type[Method]) -> bool:
@@ -187,25 +190,6 @@ def can_have_clusters(kind: type[Method]) -> bool:
 def expects_clusters(kind: type[Method]) -> bool:
     """Return whether samples have clusters under a method, in every judgement or at the end."""
     return bool(kind.finds_clusters) or kind.assignment is not Method.assignment
-
-
-def are_clusters_whole(run: RunFolder, weights_sha256: str | None) -> bool:
-    """Return whether all files of a run's clusters are there, as they were written, and of this state."""
-    try:
-        facts = read_facts(run.path / FACTS)
-        for name, sha256 in facts.files.items():
-            check_digest(run.path / name, sha256)
-    except StoreError:
-        return False
-    return facts.weights_sha256 == weights_sha256
-
-
-def keep_facts_digest(run: RunFolder) -> None:
-    """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
-    digest = file_digest(run.path / FACTS)
-    status = run.status()
-    if status.digest_of(FACTS) != digest:
-        run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
 def assign_samples(run: RunFolder, round: int, call: Call) -> AssignAnswer:
@@ -229,14 +213,18 @@ def assign_samples(run: RunFolder, round: int, call: Call) -> AssignAnswer:
     return answer
 
 
-def write_clusters(run: RunFolder, round: int, found: AssignAnswer) -> None:
-    """Write table, centres, features to draw and facts from what a worker slot found.
+def write_clusters(run: RunFolder, round: int, call: Call) -> None:
+    """Write table, centres, features to draw and facts from what a worker finds.
 
     Args:
         run: the run's folder.
         round: the last round.
-        found: the answer for it.
+        call: sends a request to a worker.
+
+    Raises:
+        MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
     """
+    found = assign_samples(run, round, call)
     prepared = open_prepared(run.folder_of("data"))
     table = cluster_table(prepared, load_partition(run.folder_of("partition")), found)
     names = stable_names(run, table, found.clusters)
@@ -252,6 +240,7 @@ def write_clusters(run: RunFolder, round: int, found: AssignAnswer) -> None:
         if tensors:
             save_tensors(run.path / file, tensors, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
+    owned = table[table["client"].notna()].astype({"cluster": np.int64, "client": np.int64})
     quality = {"silhouette": found.silhouette, **size_shares(np.bincount(found.cluster, minlength=found.clusters))}
     if found.comparison is not None:
         quality |= found.comparison.numbers
@@ -259,7 +248,7 @@ def write_clusters(run: RunFolder, round: int, found: AssignAnswer) -> None:
         run,
         quality,
         found.comparison,
-        dependence_on_sites(run, table, found.clusters),
+        dependence_on_sites(run, owned["cluster"].to_numpy(), owned["client"].to_numpy(), found.clusters),
         round=round,
         clusters=found.clusters,
         confidence="probability" if found.centres is None else "margin",
@@ -349,20 +338,18 @@ def first_free_name(run: RunFolder) -> int:
     return free
 
 
-def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> SiteDependence | None:
+def dependence_on_sites(
+    run: RunFolder, cluster: np.ndarray, client: np.ndarray, clusters: int
+) -> SiteDependence | None:
     """Return how much the client of a sample says about its cluster; None where fewer than two clients have samples.
 
     Args:
         run: the run's folder.
-        table: its cluster table; rows without a client do not count.
+        cluster, client: of each sample that has a client, int64 (n,).
         clusters: how many there are.
     """
-    owned = table[table["client"].notna()]
-    site = owned["client"].to_numpy(dtype=np.int64)
-    if not len(site):
-        return None
     rng = Streams(run.settings().seed).numpy("cluster or site")
-    return site_dependence(owned["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
+    return site_dependence(cluster, client, clusters, int(client.max(initial=0)) + 1, rng)
 
 
 def clustered_data(prepared: PreparedSet) -> ClusteredData:

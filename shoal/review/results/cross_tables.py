@@ -21,12 +21,10 @@ class CrossTable:
 
     Attributes:
         counts: integers, whose index and columns have the names of rows and columns, and say what these are.
-        max_count: the largest count, at least 1.
         left_out: how many further rows and columns are not shown.
     """
 
     counts: pd.DataFrame
-    max_count: int
     left_out: tuple[int, int]
 
 
@@ -46,7 +44,7 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
     columns = counts.columns.isin(counts.sum(axis=0).nlargest(MAX_CROSSED).index)
     left_out = (int((~rows).sum()), int((~columns).sum()))
     shown = counts.loc[rows, columns].rename_axis(index=row, columns=column)
-    return CrossTable(shown, max(1, int(counts.to_numpy().max())), left_out)
+    return CrossTable(shown, left_out)
 
 
 def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:

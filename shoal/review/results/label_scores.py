@@ -10,7 +10,8 @@ import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
-from shoal.data.intake.label_file import labels_by_file, some_of
+from shoal.data.intake.label_file import labels_by_file
+from shoal.data.intake.spelling import some_of
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.baselines import Comparison

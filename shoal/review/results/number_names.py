@@ -68,9 +68,7 @@ def value_of(key: str, value: object) -> str:
     >>> value_of("acc", 1.0), value_of("acc_of_pixels", 1.0), value_of("knn_by_client", 1.0)
     ('1.0000', '1.0000', '1.0000')
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return str(value)
     if key.startswith("bytes_"):
         return size(value)

@@ -55,14 +55,10 @@ def run_result(run: RunFolder) -> RunResult:
     """Return the result of a run so far."""
     status = run.status()
     rounds = run.table("rounds")
-    skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
-    names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
+    skip = ("round", "clients", "left_out", "finished_at")
+    names = [c for c in rounds.columns if c not in skip and not c.startswith(("bytes_", "seconds_"))]
     evaluated = rounds[names].dropna(how="all").tail(1).dropna(axis=1).astype(float)
-    sent = dict.fromkeys(WAYS, 0)
-    seconds = 0.0
-    if len(rounds):
-        sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
-        seconds = round(float(rounds["seconds_round"].sum()), 3)
+    costs = rounds.reindex(columns=[*(f"bytes_{way}" for way in WAYS), "seconds_round"]).sum()
     facts = cluster_facts(run)
     verdict = None
     if facts is not None:
@@ -73,8 +69,8 @@ def run_result(run: RunFolder) -> RunResult:
         rounds=status.round,
         metrics=next(iter(evaluated.to_dict("records")), {}),
         quality=quality(run),
-        bytes=sent,
-        seconds=seconds,
+        bytes={way: int(costs[f"bytes_{way}"]) for way in WAYS},
+        seconds=round(float(costs["seconds_round"]), 3),
         mlflow_run=status.tracking.mlflow_run,
         weights_sha256=status.weights_sha256,
         verdict=verdict,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -42,7 +39,6 @@ class ListedRun:
         metric, score: name and value of the first number that judges it; None where it was not judged.
         verdict: good, doubtful or chance; empty where there is none.
         seconds: of all rounds.
-        bytes: on the disk.
         epsilon, epsilon_of_set: of private updates: of a client's messages in this run, and in all private runs on its
             data set up to its end; of noise that is not secret infinite, and None for the set.
         why: what is wrong with it, where something is.
@@ -57,7 +53,6 @@ class ListedRun:
     score: float | None = None
     verdict: str = ""
     seconds: float = 0.0
-    bytes: int = 0
     epsilon: float | None = None
     epsilon_of_set: float | None = None
     why: str = ""
@@ -90,7 +85,6 @@ def listed_runs(
 
 def list_run(run: RunFolder) -> ListedRun:
     """Return one run in a line; a run that cannot be read says why, and is no error."""
-    size = bytes_of(run.path)
     try:
         settings = run.settings()
         result = run_result(run)
@@ -103,7 +97,7 @@ def list_run(run: RunFolder) -> ListedRun:
             state = INTERRUPTED
         why = run.status().message
     except (ShoalError, OSError, ValueError, KeyError) as error:
-        return ListedRun(run.name, bytes=size, why=str(error))
+        return ListedRun(run.name, why=str(error))
     of_features = not expects_clusters(METHODS[settings.method.name])
     metric, score = main_score(shown_metrics(result), of_features=of_features) or (None, None)
     return ListedRun(
@@ -116,7 +110,6 @@ def list_run(run: RunFolder) -> ListedRun:
         score=score,
         verdict="" if result.verdict is None else result.verdict.word,
         seconds=result.seconds,
-        bytes=size,
         epsilon=result.metrics.get("epsilon_sent"),
         epsilon_of_set=result.metrics.get("epsilon_set_sent"),
         why=why,
@@ -132,16 +125,6 @@ def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, f
     return next(((name, shown[name]) for name in (*first, *others) if name in shown), None)
 
 
-def bytes_of(folder: Path) -> int:
-    """Count the bytes of the files below a folder; files that vanish meanwhile are left out."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_size
-    return total
-
-
 def at_work(run: RunFolder) -> bool:
     """Return whether a process holds the run."""
     if not (run.path / "lock").exists():
@@ -151,13 +134,6 @@ def at_work(run: RunFolder) -> bool:
             return False
     except RunError:
         return True
-
-
-def partition_of(run: RunFolder) -> tuple[str, str]:
-    """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
-    settings = run.settings()
-    data = f"{run.lineage().data.digest} {settings.data.limit}"
-    return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
 
 
 def check_different(runs: Sequence[RunFolder]) -> None:
@@ -174,10 +150,10 @@ def check_different(runs: Sequence[RunFolder]) -> None:
 
 def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:
     """Return a sentence on why the numbers of runs do not tell which method is better; None where they do."""
-    origins = {run.path: partition_of(run) for run in runs}
-    if len({data for data, _ in origins.values()}) > 1:
+    settings = [run.settings() for run in runs]
+    if len({(run.lineage().data.digest, one.data.limit) for run, one in zip(runs, settings, strict=True)}) > 1:
         return "the runs are on different data: their numbers do not tell which method is better"
     # The partition does not change a run whose method pools all data.
-    if len({origins[run.path] for run in runs if not METHODS[run.settings().method.name].pooled}) > 1:
+    if len({one.partition for one in settings if not METHODS[one.method.name].pooled}) > 1:
         return "the runs divide the data in different ways: their numbers do not tell which method is better"
     return None

@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from shoal.core.streams import Streams
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.messages.wire import Assign, Call, Failure, SiteAssignAnswer
 from shoal.engine.rounds.site_evaluation import BY_SITE
@@ -25,9 +24,8 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.scores.baselines import Comparison, mean_comparison
 from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
-from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
-from shoal.review.results.clusters import clustered_data, write_facts
+from shoal.review.results.clusters import clustered_data, dependence_on_sites, write_facts
 
 Baseline = Callable[[int], tuple[str, Comparison] | None]
 """Returns the space of a federated baseline of so many clusters, and how the sites judge it; None: there is none."""
@@ -67,7 +65,12 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
     counts = np.vstack([answer.counts for answer in answers])
     if common and (counts != WITHHELD).all():
         quality |= size_shares(counts.sum(0))
-        dependence = dependence_of_counts(run, list(sites.values()), answers)
+        held = np.vstack([answer.counts[:-1] for answer in answers])  # without samples that no client has
+        rows, clusters = np.indices(held.shape)
+        clients = np.concatenate([about.clients for about in sites.values()])[rows.ravel()]
+        times = held.ravel()
+        cluster = np.repeat(clusters.ravel(), times)
+        dependence = dependence_on_sites(run, cluster, np.repeat(clients, times), held.shape[1])
     if comparison is not None:
         numbers = comparison.numbers.items()
         quality |= {name if name.endswith(BY_CLIENT) else name + BY_SITE: value for name, value in numbers}
@@ -120,21 +123,3 @@ def mean_silhouette(answers: list[SiteAssignAnswer]) -> float | None:
     if not having:
         return None
     return float(np.average([answer.silhouette for answer in having], weights=[np.abs(a.counts).sum() for a in having]))
-
-
-def dependence_of_counts(
-    run: RunFolder, sites: list[SiteVersion], answers: list[SiteAssignAnswer]
-) -> SiteDependence | None:
-    """Return how much the client of a sample says about its cluster, from counts."""
-    clients = np.concatenate([about.clients for about in sites])
-    counts = np.vstack([answer.counts[:-1] for answer in answers])
-    rows, clusters = np.indices(counts.shape)
-    times = counts.ravel()
-    rng = Streams(run.settings().seed).numpy("cluster or site")
-    return site_dependence(
-        np.repeat(clusters.ravel(), times),
-        np.repeat(clients[rows.ravel()], times),
-        counts.shape[1],
-        int(clients.max()) + 1,
-        rng,
-    )

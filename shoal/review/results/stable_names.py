@@ -106,9 +106,9 @@ def names_after(old: pd.DataFrame, names: StableNames, table: pd.DataFrame, clus
         clusters: how many new clusters there are.
     """
     count = len(names.names)
-    return name_clusters(
-        names, _sizes(old, count), shared_samples(old, table, count, clusters), _sizes(table, clusters)
-    )
+    old_sizes = np.bincount(old["cluster"], minlength=count).tolist()
+    sizes = np.bincount(table["cluster"], minlength=clusters).tolist()
+    return name_clusters(names, old_sizes, shared_samples(old, table, count, clusters), sizes)
 
 
 def name_clusters(old: StableNames, old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> StableNames:
@@ -167,10 +167,6 @@ def with_stable_numbers(table: pd.DataFrame) -> pd.DataFrame:
     if NAME not in table:
         return table
     return table.assign(cluster=table[NAME])
-
-
-def _sizes(table: pd.DataFrame, clusters: int) -> tuple[int, ...]:
-    return tuple(int(size) for size in np.bincount(table["cluster"].to_numpy(), minlength=clusters))
 
 
 def _pairs(old_sizes: Sequence[int], shared: np.ndarray, sizes: Sequence[int]) -> dict[int, int]:

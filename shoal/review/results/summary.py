@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -71,7 +70,7 @@ def summary_of(run: RunFolder) -> Summary:
     names = [name for name in SCORES if name in values][:MAX_SCORES]
     scores = [Number(f"{values[name]:.3f}", IN_WORDS.get(name, name.replace("_", " "))) for name in names]
     numbers = (*clusters_found(run, result), *scores)
-    costs = (bytes_sent(result.bytes), Number(duration(result.seconds), "time"))
+    costs = (Number(size(sum(result.bytes.values())), "sent"), Number(duration(result.seconds), "time"))
     return Summary(task_sentence(run), outcome_sentence(run, result, numbers), (*numbers, *costs))
 
 
@@ -131,11 +130,6 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
             count = round(result.metrics[name])
             return (Number(f"{count}", plural(count, "cluster") + ending),)
     return ()
-
-
-def bytes_sent(moved: Mapping[str, int]) -> Number:
-    """Return all bytes that were sent."""
-    return Number(size(sum(moved.values())), "sent")
 
 
 def size(count: float) -> str:

@@ -39,9 +39,11 @@ def open_cfl(run: RunFolder) -> tuple[RunFacts, CFL]:
     return facts, method
 
 
-def new_client(
-    run: RunFolder, source: str, store: Path, mirror: Path | None, *, validation: float = 0.2, limit: int | None = None
-) -> Client:
+VALIDATION = 0.2
+"""The share of a data set's samples that is held out, to judge the model of each node."""
+
+
+def new_client(run: RunFolder, source: str, store: Path, mirror: Path | None) -> Client:
     """Return a new client with its samples.
 
     Args:
@@ -49,8 +51,6 @@ def new_client(
         source: a data set (built-in or the user's own), or `PARTITION_FOLDER:K` for client K of a stored partition.
         store: folder of prepared sets.
         mirror: folder of raw files of built-in sets.
-        validation: share of a data set's samples that is held out.
-        limit: number of samples of a data set to use.
 
     Raises:
         RunError: the run has another method than cfl, or the samples another kind or shape than the run's.
@@ -67,9 +67,7 @@ def new_client(
     else:
         prepared = prepare(source, store, mirror=mirror)
         client = 0
-        partition = make_partition(
-            IID(clients=1, validation=validation), prepared, limit=limit, seed=facts.settings.seed
-        )
+        partition = make_partition(IID(clients=1, validation=VALIDATION), prepared, seed=facts.settings.seed)
     expected = facts.spec
     spec = prepared.spec
     if (expected.kind, expected.shape, expected.vocabulary) != (spec.kind, spec.shape, spec.vocabulary):

@@ -172,7 +172,7 @@ def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the samples to show of one client's samples of a cluster, with the column `shown`."""
     most, least = by_certainty(rows, MAX_CERTAIN, MAX_UNSURE)
     both = pd.concat([most.assign(shown="certain"), least.assign(shown="unsure")])
-    return both[[name for name in SHOWN_COLUMNS if name in both and both[name].notna().any()]]
+    return both.filter(SHOWN_COLUMNS).dropna(axis=1, how="all")
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -46,9 +45,8 @@ from shoal.review.results.served_method import CLIENT, SITE_SAMPLES, served_meth
 from shoal.review.results.stable_names import with_names, with_stable_numbers
 from shoal.review.results.summary import counted
 
-OddSize = Literal["as-set", "skip", "resize"]
-Embedding = Literal["none", "columns"]
-"""The model's features of samples in a table: left out, or a column a dimension, `embedding_0` and so on."""
+ODD_SIZES = ("as-set", "skip", "resize")
+"""What becomes of images of another size."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 """Suffixes of tables that are written."""
 IMAGES_PER_BATCH = 256
@@ -62,8 +60,8 @@ class PredictedClusters:
 
     Attributes:
         table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; of
-            a night's run the cluster's name (cluster_id); on request the embedding (`Embedding`), float32: the model's
-            features, in whose space the centres lie.
+            a night's run the cluster's name (cluster_id); on request the embedding, float32: the model's features, in
+            whose space the centres lie, a column a dimension, `embedding_0` and so on.
         skipped: images that were not used, and why.
         intake: samples that were taken, adapted and left out, as in `shoal data add`.
     """
@@ -78,7 +76,7 @@ class Predictor:
 
     Args:
         run: the run's folder.
-        embedding: none, or columns (`Embedding`).
+        embedding: whether tables have the columns of the embedding.
 
     Attributes:
         has_offsets: whether sites differ by offsets (`at_site`).
@@ -88,7 +86,7 @@ class Predictor:
         StoreError: a file of the model is damaged.
     """
 
-    def __init__(self, run: RunFolder, embedding: str = "none") -> None:
+    def __init__(self, run: RunFolder, embedding: bool = False) -> None:
         status = run.status()
         if status.state != FINISHED:
             raise RunError(
@@ -138,7 +136,7 @@ class Predictor:
         table = pd.DataFrame({name: values.numpy() for name, values in columns.items()})
         if self.names is not None:
             table = with_names(table, self.names)
-        if self.embedding == "columns":
+        if self.embedding:
             h = prediction.embedding.flatten(1).float().cpu().numpy()
             table = table.join(pd.DataFrame(h).add_prefix("embedding_"))
         return table
@@ -237,7 +235,7 @@ def predict(
     run: RunFolder,
     source: Path,
     on_odd: str = "as-set",
-    embedding: str = "none",
+    embedding: bool = False,
     only: Collection[str] | None = None,
 ) -> PredictedClusters:
     """Return the clusters of new samples.
@@ -247,16 +245,15 @@ def predict(
         source: for a model of images, a folder of images at any depth, or one image; for a model of vectors, a table
             with the set's feature columns (Parquet or CSV), or a file with an array of vectors (.npy and others).
         on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
-        embedding: none or columns (`Embedding`).
+        embedding: whether the table has the columns of the embedding.
         only: of a folder of images, only these paths below it; then all of them may be unusable. None: all images.
 
     Raises:
         RunError, StoreError: see `Predictor`.
         DataError: `source` does not exist, no image can be used, or the table's features do not fit.
     """
-    if on_odd not in get_args(OddSize):
-        raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
-    check_embedding(embedding)
+    if on_odd not in ODD_SIZES:
+        raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(ODD_SIZES)}")
     predictor = Predictor(run, embedding)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
@@ -267,16 +264,6 @@ def predict(
     if source.is_file() and is_array_file(source):
         return _predict_vectors(predictor, source)
     return _predict_table(predictor, source)
-
-
-def check_embedding(text: str) -> None:
-    """Refuse a word that is no `Embedding`.
-
-    Raises:
-        DataError: it is another word.
-    """
-    if text not in get_args(Embedding):
-        raise DataError(f"--embedding is {text!r}, expected one of {', '.join(get_args(Embedding))}")
 
 
 def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Collection[str] | None) -> PredictedClusters:

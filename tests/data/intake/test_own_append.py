@@ -61,7 +61,7 @@ def test_new_images_of_known_and_new_clients(tmp_path: Path) -> None:
     assert files["file"].tolist() == [
         f"{'bda'[v // 10 - 1]}/{v}.png" for v in [*values(more, "train"), *values(more, "test")]
     ]
-    assert "12 were there already" in more.manifest.source
+    assert more.manifest.source.endswith("; then folder photos, 7 images of 2 clients")
     assert open_prepared(more.folder, verify=True).manifest == more.manifest
     with pytest.raises(DataError, match=r"has all of these 19 images already"):
         add_set(photos, "photos", store, append=True)

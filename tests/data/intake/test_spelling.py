@@ -47,7 +47,7 @@ def test_other_names_stay_others(other: str) -> None:
 def test_columns_that_look_alike_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"client,v,v ,{CAFE},{DECOMPOSED}\na,1,2,3,4\n", encoding="utf-8")
     with pytest.raises(
-        DataError, match=r"columns that look alike or may be one value: 'v' and 'v '; 'caf\\xe9' and 'cafe\\u0301'"
+        DataError, match=r"columns that look alike or may be one value: 'v' and 'v ', 'caf\\xe9' and 'cafe\\u0301'"
     ):
         add_set(tmp_path / "t.csv", "mine", tmp_path / "s")
 

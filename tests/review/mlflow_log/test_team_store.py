@@ -187,7 +187,7 @@ def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
     drive(aside)
     home = runs[0].path.parents[1]
     for _ in range(2):
-        moved = shoal(home, "model", "log", "--all", MLFLOW_TRACKING_URI=at_team.mlflow)
+        moved = shoal(home, "model", "log", MLFLOW_TRACKING_URI=at_team.mlflow)
         assert moved.returncode == 0, moved.stderr
         lines = moved.stdout.splitlines()
         assert [line.split(":")[0] for line in lines] == [run.name for run in (*runs, aside)]

@@ -95,7 +95,7 @@ def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
     found = json.loads(result.stdout)
     assert found["clients"] == list(range(8, 16))
     assert set(found["path"][0]["similarities"]) == {"1", "2"}
-    shown = CliRunner().invoke(app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120"])
+    shown = CliRunner().invoke(app, ["model", "enroll", run.name, "--client", "digits"])
     assert shown.exit_code == 0, shown.output
     assert "cluster" in shown.output
 
