@@ -20,7 +20,7 @@ import numpy as np
 from shoal.core.streams import Streams
 from shoal.methods.clustering.agreement import table_ari
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client, sum_of_tables
+from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client
 from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 from shoal.methods.scores.no_groups import Groups, gain_over_no_groups, mean_over_sites
@@ -140,7 +140,8 @@ def compare_clusters(
             return comparison
         groups = gain_over_no_groups(features, clusters, streams.numpy("samples without groups"), widths=widths)
         return replace(comparison, groups=groups)
-    labelled = sum_of_tables(said)[:, :-1]
+    table: np.ndarray = np.sum([client.table for client in said], axis=0)
+    labelled = table[:, :-1]
     known = cluster[: len(labels)]
     rng = streams.numpy("random clusters")
     orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]
