@@ -97,7 +97,9 @@ def put_in_place(scratch: Path, folder: Path) -> None:
     for _ in range(REPLACE_ATTEMPTS):
         try:
             if folder.exists():
-                _step_aside(folder)
+                if before(folder).exists():  # of a replacement that was complete
+                    shutil.rmtree(before(folder))
+                os.rename(folder, before(folder))
             os.rename(scratch, folder)
         except OSError as error:
             if error.errno in OCCUPIED:  # another process put one there just now
@@ -112,13 +114,6 @@ def put_in_place(scratch: Path, folder: Path) -> None:
 def before(folder: Path) -> Path:
     """Return where the version before waits until the new one is safe."""
     return folder.with_name(f".{folder.name}.old")
-
-
-def _step_aside(folder: Path) -> None:
-    old = before(folder)
-    if old.exists():  # of a replacement that was complete
-        shutil.rmtree(old)
-    os.rename(folder, old)
 
 
 def restore(folder: Path) -> bool:

@@ -51,14 +51,15 @@ class Choice:
             )
         if self.clusters == self.max_clusters:
             return f"{self.clusters} is the largest that was tried: set choose.max_clusters higher"
+        if self.clusters != self.min_clusters:
+            return None
+        smallest = f"{self.clusters} is the smallest that was tried"
         loudest = max(self.curve, key=lambda each: each.silhouette, default=None)
-        if self.clusters == self.min_clusters and loudest is not None and loudest.clusters > self.clusters:
+        if loudest is not None and loudest.clusters > self.clusters:
             return (
-                f"{self.clusters} is the smallest that was tried, and the silhouette is largest at {loudest.clusters}: "
-                f"try model.clusters={loudest.clusters}, too"
+                f"{smallest}, and the silhouette is largest at {loudest.clusters}: try "
+                f"model.clusters={loudest.clusters}, too"
             )
-        if self.clusters == self.min_clusters and self.min_clusters > 2:
-            return f"{self.clusters} is the smallest that was tried: set choose.min_clusters lower"
-        if self.clusters == self.min_clusters:
-            return f"{self.clusters} is the smallest that was tried: the samples may be of one kind"
-        return None
+        if self.min_clusters > 2:
+            return f"{smallest}: set choose.min_clusters lower"
+        return f"{smallest}: the samples may be of one kind"

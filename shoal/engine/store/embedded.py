@@ -88,7 +88,10 @@ def images_behind(prepared: PreparedSet) -> PreparedSet | None:
     if origin is None:
         return None
     images = _image_set(prepared, origin)
-    if images is None or not _contains(images.manifest, origin):
+    if images is None:
+        return None
+    earlier = [version["digest"] for version in images.manifest.extra.get(VERSIONS, [])]
+    if origin.digest not in (images.manifest.digest, *earlier):
         return None
     return images
 
@@ -129,9 +132,3 @@ def _image_set(prepared: PreparedSet, origin: EmbeddedFrom) -> PreparedSet | Non
         return open_prepared(store_folder(prepared.folder.parent.parent, origin.images))
     except DataError:
         return None
-
-
-def _contains(manifest: Manifest, origin: EmbeddedFrom) -> bool:
-    """Return whether a set of images is the one that was embedded, or that one with more images."""
-    earlier = [version["digest"] for version in manifest.extra.get(VERSIONS, [])]
-    return origin.digest in (manifest.digest, *earlier)

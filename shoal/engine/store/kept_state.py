@@ -22,15 +22,10 @@ def read_state(run: RunFolder) -> Checkpoint:
         StoreError: a file of the round is missing, truncated, changed, or of another round; the message names the run,
             the file and what to do.
     """
-    last = last_round(run)
-    if last is None:
+    state = read_state_if_any(run)
+    if state is None:
         raise RunError(f"run {run.name} has no finished round yet")
-    try:
-        return load_round(run, last)
-    except StoreError as error:
-        raise StoreError(
-            f"run {run.name}: {error}; `shoal run --resume {run.name}` computes round {last} again"
-        ) from error
+    return state
 
 
 def read_state_if_any(run: RunFolder) -> Checkpoint | None:
@@ -39,9 +34,15 @@ def read_state_if_any(run: RunFolder) -> Checkpoint | None:
     Raises:
         StoreError: see `read_state`.
     """
-    if last_round(run) is None:
+    last = last_round(run)
+    if last is None:
         return None
-    return read_state(run)
+    try:
+        return load_round(run, last)
+    except StoreError as error:
+        raise StoreError(
+            f"run {run.name}: {error}; `shoal run --resume {run.name}` computes round {last} again"
+        ) from error
 
 
 def last_round(run: RunFolder) -> int | None:

@@ -80,11 +80,15 @@ def check_counts(name: str, counts: Tensor, limits: ClientLimits, *, whole: bool
     slack = ROUNDING * limits.samples
     total = counts.sum(1)
     wrong = (total > limits.samples + slack) | (total < least - slack)
-    if not bool(wrong.any()):
+    if (k := first_of(wrong)) is None:
         return None
-    k = int(wrong.nonzero()[0])
     from_least = f"{max(0.0, float(least[k])):g} to " if hidden[k] else ""
     return f"tensor {name!r} sums to {total[k]:g}, expected {from_least}{limits.samples}, the client's samples"
+
+
+def first_of(wrong: Tensor) -> int | None:
+    """Return the first place at which a tensor (s,) is true; None where there is none."""
+    return next(iter(wrong.nonzero().flatten().tolist()), None)
 
 
 def check_samples(message: Message, limits: ClientLimits) -> str | None:
@@ -206,9 +210,8 @@ def check_spread(sums: Tensor, counts: Tensor, costs: Tensor, centres: Tensor) -
     norms = (counts * (centres.square() + means.square()).sum(2)).sum(1)
     slack = SQUARES_ROUNDING * (costs.abs() + norms) + ROUNDING * low
     wrong = costs < low - slack
-    if not bool(wrong.any()):
+    if (k := first_of(wrong)) is None:
         return None
-    k = int(wrong.nonzero()[0])
     return f"start {k} costs {costs[k]:g}, expected at least {low[k]:g} by its sums"
 
 
@@ -225,9 +228,8 @@ def check_largest_costs(costs: Tensor, centres: Tensor, limits: ClientLimits) ->
     norms = centres.square().sum(2).sqrt()
     high = (math.sqrt(limits.energy) + math.sqrt(limits.samples) * norms).square().amin(1)
     wrong = costs > high + ROUNDING * (1 + high.abs())
-    if not bool(wrong.any()):
+    if (k := first_of(wrong)) is None:
         return None
-    k = int(wrong.nonzero()[0])
     return f"start {k} costs {costs[k]:g}, expected at most {high[k]:g} by the client's moments"
 
 
@@ -315,9 +317,8 @@ def check_costs(costs: Tensor, centres: Tensor, samples: int) -> str | None:
     between = torch.cdist(centres[cheapest].double(), centres.double())  # (s, c, c)
     most = (costs[cheapest].sqrt() + math.sqrt(samples) * between.amin(2).amax(1)).square()
     wrong = costs > most * (1 + ROUNDING) + ROUNDING
-    if not bool(wrong.any()):
+    if (start := first_of(wrong)) is None:
         return None
-    start = int(wrong.nonzero()[0])
     return (
         f"tensor 'inertia' holds {costs[start]:g} for start {start}, expected at most {most[start]:g} beside the "
         f"{costs[cheapest]:g} of start {cheapest}"

@@ -12,7 +12,7 @@ Symbols in shapes: n samples, c clusters, d features.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from shoal.core.streams import Streams
 from shoal.methods.clustering.agreement import table_ari
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client, sum_of_tables
+from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client
 from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 from shoal.methods.scores.no_groups import Groups, gain_over_no_groups, mean_over_sites
@@ -134,28 +134,25 @@ def compare_clusters(
     near = nearest_samples(features)
     agreement = {name: neighbour_agreement(clustering, near) for name, clustering in baselines.items()}
     of_run = neighbour_agreement(cluster, near)
-    by_client = means_by_client(said)
+    comparison = Comparison(len(cluster), space, of_run, agreement, by_client=means_by_client(said))
     if labels is None or not len(labels):
-        groups = None
-        if len(features) >= clusters and np.isfinite(features).all():
-            groups = gain_over_no_groups(features, clusters, streams.numpy("samples without groups"), widths=widths)
-        return Comparison(len(cluster), space, of_run, agreement, by_client=by_client, groups=groups)
-    labelled = sum_of_tables(said)[:, :-1]
+        if len(features) < clusters or not np.isfinite(features).all():
+            return comparison
+        groups = gain_over_no_groups(features, clusters, streams.numpy("samples without groups"), widths=widths)
+        return replace(comparison, groups=groups)
+    table: np.ndarray = np.sum([client.table for client in said], axis=0)
+    labelled = table[:, :-1]
     known = cluster[: len(labels)]
     rng = streams.numpy("random clusters")
     orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]
-    return Comparison(
-        samples=len(cluster),
-        space=space,
-        neighbours=of_run,
-        baseline_neighbours=agreement,
+    return replace(
+        comparison,
         acc=table_accuracy(labelled),
         chance_acc=float(np.mean(orders)),
         ari=table_ari(labelled),
         chance_ari=chance_ari(labelled, ARI_ORDERS, streams.numpy("ARI of random clusters")),
         largest_class=float(labelled.sum(0).max() / labelled.sum()),
         baseline_acc={name: accuracy(labels, clustering[: len(labels)]) for name, clustering in baselines.items()},
-        by_client=by_client,
     )
 
 

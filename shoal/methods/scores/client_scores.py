@@ -86,12 +86,6 @@ def client_scores(
     return ClientScores(table, scores)
 
 
-def sum_of_tables(clients: Sequence[ClientScores]) -> np.ndarray:
-    """Return the counts of all samples by cluster and label, int64 (c, k + 1)."""
-    total: np.ndarray = np.sum([client.table for client in clients], axis=0)
-    return total
-
-
 def means_by_client(clients: Sequence[ClientScores]) -> dict[str, MeanByClient]:
     """Return the mean of each score over the clients that have it, by name, with `BY_CLIENT` at its end."""
     means = {}

@@ -52,8 +52,10 @@ class KFedSettings:
     )
 
 
-def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tensor, Tensor]:
-    """Return a client's centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
+def send_centres(client: Client, clusters: int, min_points: int) -> Update:
+    """Send a client's local centres, at most `clusters`, each of `min_points` points or more.
+
+    The client keeps the local cluster of each point, int64 (n,). Smaller clusters are joined to the nearest.
 
     Raises:
         ClientError: the client has fewer than `min_points` points, or values that are not finite.
@@ -66,17 +68,8 @@ def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tenso
         )
     clustering = kmeans(x, min(clusters, len(x)), client.streams.numpy("kfed"), starts=STARTS)
     clustering = join_small(x, clustering, min_points)
-    return torch.from_numpy(clustering.centres).float(), torch.from_numpy(clustering.cluster)
-
-
-def send_centres(client: Client, clusters: int, min_points: int) -> Update:
-    """Send a client's local centres, each of `min_points` points or more; the client keeps its local clusters.
-
-    Raises:
-        ClientError: see `local_centres`.
-    """
-    centres, local = local_centres(client, clusters, min_points)
-    return Update(Message({"centres": centres}), memory={"local": local})
+    centres = torch.from_numpy(clustering.centres).float()
+    return Update(Message({"centres": centres}), memory={"local": torch.from_numpy(clustering.cluster)})
 
 
 def gather_centres(updates: Iterable[Update], clusters: int, seed: int) -> tuple[Tensor, Tensors]:
