@@ -10,9 +10,10 @@ import pandas as pd
 from shoal.engine.store.manifest import COUNTED, Manifest, RoundRecord
 
 TABLES = ("rounds", "clients")
+Row = dict[str, Any]
 
 
-def round_row(manifest: Manifest, record: RoundRecord) -> dict[str, Any]:
+def round_row(manifest: Manifest, record: RoundRecord) -> Row:
     """Return the row of a round."""
     return {
         "round": manifest.round,
