@@ -9,10 +9,11 @@ import pandas as pd
 
 from shoal.engine.store.manifest import COUNTED, Manifest, RoundRecord
 
+Row = dict[str, Any]
 TABLES = ("rounds", "clients")
 
 
-def round_row(manifest: Manifest, record: RoundRecord) -> dict[str, Any]:
+def round_row(manifest: Manifest, record: RoundRecord) -> Row:
     """Return the row of a round."""
     return {
         "round": manifest.round,
