@@ -9,6 +9,7 @@ import pandas as pd
 
 from shoal.engine.store.manifest import COUNTED, Manifest, RoundRecord
 
+Row = dict[str, Any]
 TABLES = ("rounds", "clients")
 Row = dict[str, Any]
 
