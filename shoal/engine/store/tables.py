@@ -11,7 +11,6 @@ from shoal.engine.store.manifest import COUNTED, Manifest, RoundRecord
 
 Row = dict[str, Any]
 TABLES = ("rounds", "clients")
-Row = dict[str, Any]
 
 
 def round_row(manifest: Manifest, record: RoundRecord) -> Row:
