@@ -40,6 +40,7 @@ EXTRAS = {
     **dict.fromkeys(LEAD, "lead"),
     "distributed": "dask",
     "h5py": "hdf5",
+    "huggingface_hub": "encoders",
     "nvflare": "site",
     "opacus": "privacy",
     "optuna": "search",

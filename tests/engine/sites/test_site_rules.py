@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -150,7 +151,7 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     requests = b"".join(content for _, content, _ in sites.pipes.asked)
     assert str(home).encode() not in requests
     for _, call, _ in asked_to(sites, "open"):
-        lineage = call.facts["lineage"]
+        lineage = json.loads(call.texts["lineage"])
         assert lineage["data"]["folder"] == lineage["partition"]["folder"] == ""
     for site, homes in sites.pipes.homes.items():
         (table,) = homes.glob(f"runs/{run.lineage().id}/clusters.parquet")

@@ -50,7 +50,7 @@ from shoal.review.results.cross_tables import (
 )
 from shoal.review.results.next_step import leading_baseline, next_step
 from shoal.review.results.result import run_result
-from shoal.review.results.summary import bytes_sent, duration, size, summary_of
+from shoal.review.results.summary import duration, size, summary_of
 from tests.added_sets import add_set
 from tests.conftest import SMALL, at_home
 from tests.planted_images import write_clients
@@ -385,7 +385,7 @@ def test_large_tables_show_the_largest() -> None:
 
 def test_units() -> None:
     assert [duration(seconds) for seconds in (9.4, 90, 9000)] == ["9.4 s", "1.5 min", "2.5 h"]
-    assert bytes_sent({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
+    assert size(1000) == "1.0 kB"
 
 
 @pytest.mark.long
