@@ -101,7 +101,8 @@ class EvenFedSimCLRKMeans(FedSimCLRKMeans):
         if PRICES not in message.tensors:
             return super().client_update(message, client)
         features, memory = self.features(message, client)
-        centres, prices = message.tensors[CENTRES], message.tensors[PRICES]
+        centres = message.tensors[CENTRES]
+        prices = message.tensors[PRICES]
         x = clustered(features, message.tensors)
         sums = soft_sums(x, centres, prices, SOFTNESS, min_points=self.settings.min_points)._asdict()
         return Update(Message({name: t.cpu() for name, t in sums.items()}), memory=memory)
