@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from shoal.engine.rounds.evaluation import EvaluationStep
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle import driving
+from shoal.lifecycle import driving, run_views
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
@@ -117,7 +118,9 @@ def test_a_run_that_was_killed_between_stages_gets_what_is_missing(
 
 
 @pytest.mark.long
-def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small: Make, made: Counter[str]) -> None:
+def test_views_that_are_damaged_or_out_of_date_are_made_again(
+    home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = new_run(small(rounds=1))
     drive(run)
     taken(made)
@@ -128,6 +131,10 @@ def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small:
     drive(RunFolder(run.path), stages=(VIEWS,))
     assert taken(made) == {"report": 1}
     assert "kept the champion" in (run.path / "report.html").read_text()
+    shutil.rmtree(run.folder_of("data"))
+    monkeypatch.setattr(run_views, "source_of_figures", lambda _: "other code")
+    drive(RunFolder(run.path), stages=(VIEWS,))
+    assert taken(made) == {"report": 1}, "figures that cannot be drawn again stay"
 
 
 @pytest.mark.long

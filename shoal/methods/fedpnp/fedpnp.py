@@ -59,8 +59,8 @@ class FedPNP(ClusterMethod):
     Settings = FedPNPSettings
     settings: FedPNPSettings
     loss_note = (
-        "The loss jumps after round 1 by design: the cluster-level loss, which is mostly below zero, has the weight "
-        "method.alpha_first in round 1 and method.alpha from round 2 on."
+        "Where method.alpha_first is not method.alpha, the loss jumps after round 1 by design: the cluster-level loss, "
+        "which is mostly below zero, has the first weight in round 1 and the other from round 2 on."
     )
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:

@@ -123,7 +123,7 @@ class NCC(Method):
     judges_features = True
     loss_note = (
         "The loss jumps after the warm-up, the share method.warmup of all epochs, by design: from then on it contains "
-        "the contrast of prototypes."
+        "the contrast of prototypes, with the weight method.weight."
     )
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
     local_defaults = LocalSettings(batch=512, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)

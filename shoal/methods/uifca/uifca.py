@@ -73,8 +73,8 @@ class UIFCA(FlowMethod):
     evaluation_reads_memory = False
     of_the_server = ("cluster_round", "changed", "empty", "diverged")
     loss_note = (
-        "The loss jumps after every method.comm_rounds rounds of training by design: each cluster round trains its "
-        "flows from the common start (method.warm_start=true continues with the last ones)."
+        "The loss jumps after every method.comm_rounds rounds of training by design, unless method.warm_start is true: "
+        "each cluster round trains its flows from the common start."
     )
     settled_after = 1
     """The run ends after so many assignments in a row in which no point changed its cluster."""

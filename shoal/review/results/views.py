@@ -11,6 +11,7 @@ import json
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.result import run_data
 
 VIEWS = "views.json"
 REPORT = "report.html"
@@ -46,12 +47,13 @@ def check_figures(run: RunFolder) -> None:
 
 
 def are_figures_whole(run: RunFolder, source: str) -> bool:
-    """Return whether the figures are there as they were drawn, and drawn from this source."""
+    """Return whether the figures are as they were drawn from this source, or from another, where the data are gone."""
     try:
         check_figures(run)
-        return bool(read_sealed(run.path / VIEWS).get("source") == source)
+        drawn_from = read_sealed(run.path / VIEWS).get("source")
     except StoreError:
         return False
+    return drawn_from == source or (bool(drawn_from) and run_data(run) is None)
 
 
 def source_of_figures(run: RunFolder) -> str:
