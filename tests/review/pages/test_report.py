@@ -191,7 +191,7 @@ def test_tables_have_names_and_units_for_people(digits_run: RunFolder) -> None:
 
 def test_a_jump_of_the_loss_is_explained(digits_run: RunFolder) -> None:
     page = write_report(digits_run).read_text()
-    note = "has the weight method.alpha_first in round 1 and method.alpha from round 2 on."
+    note = "has the first weight in round 1 and the other from round 2 on."
     assert page.index("<h2>Over rounds</h2>") < page.index(note)
 
 
