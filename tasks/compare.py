@@ -9,7 +9,7 @@ from prefect import task
 from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.night_settings import NightSettings
-from shoal.lifecycle.nights import compare_at_sites
+from shoal.lifecycle.site_nights import compare_at_sites
 from shoal.review.served import judging
 from shoal.review.served.judging import Decision, asked_for
 from shoal.tasks.prefect.retries import RETRY_ON_IO

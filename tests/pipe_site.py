@@ -14,7 +14,7 @@ from shoal.engine.settings import places
 from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteCall
 from shoal.engine.sites.own_rules import OwnRules
-from shoal.lifecycle.taking_in import take_in_at_site
+from shoal.lifecycle.site_nights import take_in_at_site
 
 
 def keep_within(home: Path) -> None:

@@ -160,7 +160,7 @@ def serve() -> None:
         os.execv(sys.executable, [sys.executable, "-P", "-m", "shoal.cli.main", "site", "serve"])
     from shoal.engine.sites.own_rules import OwnRules
     from shoal.engine.sites.site_service import serve_site
-    from shoal.lifecycle.taking_in import take_in_at_site
+    from shoal.lifecycle.site_nights import take_in_at_site
 
     serve_site(
         places.site(),

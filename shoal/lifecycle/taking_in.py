@@ -7,7 +7,6 @@ and then embedded.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_
 from shoal.data.sets.prepared import PreparedSet, read_manifest
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.gathering import samples_at_sites
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_tracking import dvc, dvc_root, refusal, track
@@ -112,16 +111,6 @@ def _take_in_at_sites(settings: Settings, night: NightSettings) -> TakenIn:
 def number_at_sites(settings: Settings) -> int:
     """Return how many samples of the set all sites had when they were last asked."""
     return sum(sets.get(settings.data.name, 0) for sets in samples_at_sites(places.store()).values())
-
-
-def take_in_at_site(name: str, folder: str) -> None:
-    """Append what is new in a folder to a site's own set; what is wrong with it is said here, and not to the lead."""
-    try:
-        settings = make_settings({"data": {"name": name}, "method": {"name": "auto"}, "model": {"clusters": 2}})
-        said = take_in(settings, NightSettings(watch=folder)).message
-    except ShoalError as error:
-        said = f"nothing new of {name!r} is taken: {error}"
-    print(said, file=sys.stderr, flush=True)
 
 
 def present_set(name: str) -> PreparedSet | None:

@@ -17,7 +17,7 @@ from shoal.lifecycle import preparing
 from shoal.lifecycle.claim import claimed_run
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, drive
 from shoal.lifecycle.night_settings import NightSettings
-from shoal.lifecycle.nights import compare_at_sites
+from shoal.lifecycle.site_nights import compare_at_sites
 from shoal.lifecycle.taking_in import NightError, take_in
 from shoal.review.served.judging import Decision, JudgingError, held_out_samples, judge
 from tests.engine.sites.test_site_bits import settings_of

@@ -13,7 +13,6 @@ import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.embedded import embedded_from
@@ -21,12 +20,13 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
-from shoal.methods.scores.verdict import in_words, site_sentence
+from shoal.methods.scores.verdict import in_words
 from shoal.review.pages.cluster_sheets import FOLDER, INKS, named_clusters
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, repeat_command, run_files, shown_page
-from shoal.review.results.clusters import ClusterFacts, cluster_facts
+from shoal.review.pages.site_effects import about_sites, twin_columns
+from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
@@ -43,8 +43,6 @@ MAX_HALF_WIDTH = 600
 """Pixels: sheets up to this width are shown in pairs."""
 MAX_ROUNDS_LISTED = 30
 """Missed rounds that are named for each client."""
-MAX_COLUMNS = 5
-"""Columns by which clusters are shown to differ."""
 MAX_CLIENTS = 200
 """Clients of the last round that are listed, and clients that missed rounds."""
 FIRST = ("scores", "losses", "bytes")
@@ -136,49 +134,6 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "sites": about_sites(run, table, facts),
         "twins": twin_columns(run, table, twins),
     }
-
-
-def about_sites(run: RunFolder, table: pd.DataFrame, facts: ClusterFacts) -> str | None:
-    """Return a sentence about clusters and clients, where the run has several.
-
-    Args:
-        run: the run's folder.
-        table: its cluster table.
-        facts: about its clusters.
-    """
-    if facts.sites is None:
-        return None
-    owned = table.dropna(subset=["client"]).drop_duplicates("client")
-    names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-    sentence = site_sentence(facts.sites, names, facts.numbers, facts.comparison.twins if facts.comparison else ())
-    if run_result(run).metrics.get("site_offsets"):
-        return f"Sites differ by offsets, which were estimated and taken away. {sentence}"
-    return sentence
-
-
-def twin_columns(run: RunFolder, table: pd.DataFrame, twins: Sequence[tuple[int, ...]]) -> dict[Any, pd.DataFrame]:
-    """Return for clusters that may be one kind the means of the columns in which they differ most; of vectors alone.
-
-    Args:
-        run: the run's folder.
-        table: its cluster table; clusters have the numbers by which people know them.
-        twins: pairs of such clusters.
-    """
-    data = run_data(run)
-    if data is None or data[0].spec.kind != "vector":
-        return {}
-    extra = data[0].manifest.extra
-    if "features" not in extra or EMBEDDED in extra:
-        return {}
-    rows = table[table["part"] == "train"]
-    x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=extra["features"])
-    means = x.groupby(rows["cluster"].to_numpy()).mean().T
-    shown = {}
-    for pair in twins:
-        two = means[list(pair)]
-        apart = two.diff(axis=1).iloc[:, 1].abs() / x.std()
-        shown[pair] = two.loc[apart.nlargest(MAX_COLUMNS).index]
-    return shown
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
