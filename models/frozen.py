@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import short_text
-from shoal.data.sets.by_client import file_sha256
 from shoal.models.efficientnet_lite import EfficientNetLite0, EfficientNetLite0Layers
 from shoal.models.encoder_sources import EncoderError, PackagedWeights, Source, user_source
 from shoal.models.preprocessing import COLOURS, Preprocessing
@@ -206,7 +206,7 @@ def source_of(name: str) -> Source:
 
 def _digest(path: Path) -> str:
     try:
-        return file_sha256(path)
+        return file_digest(path)
     except OSError as error:
         raise EncoderError(f"the weights in {path} cannot be read: {error}") from error
 

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from sklearn.metrics import adjusted_rand_score
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_to_json
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, TrainAnswer
@@ -37,7 +38,7 @@ from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.codec import file_digest, load_message, load_server, save_message, write_json
+from shoal.engine.store.codec import load_message, load_server, save_message, write_json
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths

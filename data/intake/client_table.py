@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import DataError
 from shoal.data.intake.names import names_of
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.tables import find_column, read_table
-from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import PreparedSet
 
@@ -110,7 +110,7 @@ def file_origin(files: Mapping[str, Path], onto: PreparedSet | None) -> dict[str
     entries = [] if onto is None else list(onto.manifest.extra.get(TABLES, []))
     name_of = {digest: name for name, digest in entries}
     for name, path in files.items():
-        digest = file_sha256(path)
+        digest = file_digest(path)
         other = name_of.setdefault(digest, name)
         if other != name:
             raise DataError(f"{path} has the same bytes as {other}, which is taken already: leave one of them out")

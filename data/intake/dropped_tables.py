@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import DataError
 from shoal.data.intake.client_table import ROLES, known_tables
 from shoal.data.intake.folder_files import files_below
@@ -22,7 +23,6 @@ from shoal.data.intake.own_windows import read_windows, refuse_overlap
 from shoal.data.intake.table_coding import CODING
 from shoal.data.intake.tables import SUFFIXES
 from shoal.data.intake.windows import WINDOWS, window_rule
-from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import PreparedSet
 
@@ -69,7 +69,7 @@ def dropped_tables(folder: Path, onto: PreparedSet, test: float) -> Arrivals:
     known = known_tables(onto.manifest.extra)
     for path in tables_in(folder, notes):
         own = Intake()
-        if known.get(path.name) == file_sha256(path):
+        if known.get(path.name) == file_digest(path):
             notes.know("files")
             continue
         try:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.data.sets.by_client import FOLDER, OWNER, client_file, file_sha256
+from shoal.core.digests import file_digest
+from shoal.data.sets.by_client import FOLDER, OWNER, client_file
 from shoal.data.sets.lazy_array import ArrayRows, SampleArray, blocks
 from shoal.data.sets.prepared import Manifest, array_digest, check_arrays, new_set, write_manifest
 from shoal.data.sets.sample_files import FILES, files_table
@@ -90,4 +91,4 @@ def _write_array(path: Path, array: SampleArray) -> str:
         np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
         for block in blocks(array):
             file.write(np.ascontiguousarray(block).data.cast("B"))
-    return file_sha256(path)
+    return file_digest(path)

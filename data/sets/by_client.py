@@ -12,7 +12,6 @@ these numbers.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -136,9 +135,3 @@ class ClientArray(LazyArray):
             mine = owner == client
             samples[mine] = np.asarray(self.part(int(client)))[place[mine]]
         return samples
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import DataError, shown
-from shoal.data.sets.by_client import FOLDER, OWNER, file_sha256
+from shoal.data.sets.by_client import FOLDER, OWNER
 from shoal.data.sets.prepared import Manifest, PreparedSet, new_set, write_manifest
 from shoal.data.sets.remedy import EMBEDDED, SITES
 from shoal.data.sets.writing import link
@@ -180,7 +181,7 @@ def write_joined(
     with new_set(folder) as scratch:
         for part, name in OWNER.items():
             np.save(scratch / name, np.repeat(np.arange(len(sizes[part])), sizes[part]), allow_pickle=False)
-            files[name] = file_sha256(scratch / name)
+            files[name] = file_digest(scratch / name)
         if own is not None:
             files |= link_clients(scratch, manifest, *own)
         complete = replace(manifest, files=files)

@@ -22,11 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shoal.core.digests import file_digest
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, short_text
 from shoal.core.records import BadRecord, record_from_json
 from shoal.core.seal import sealed, unsealed
-from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, file_sha256, is_by_client
+from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, is_by_client
 from shoal.data.sets.lazy_array import SampleArray, blocks
 from shoal.data.sets.remedy import EMBEDDED, SITES, is_own, remedy
 
@@ -415,7 +416,7 @@ def check_file(folder: Path, manifest: Manifest, name: str) -> None:
         DataError: it is missing, or another one.
     """
     path = folder / name
-    if not path.is_file() or file_sha256(path) != manifest.files[name]:
+    if not path.is_file() or file_digest(path) != manifest.files[name]:
         raise DataError(
             f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
         )

@@ -18,6 +18,7 @@ import typer
 from dvc.utils.serialize import parse_yaml
 
 from shoal.cli.console import err, say
+from shoal.core.digests import file_digest
 from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
@@ -27,7 +28,7 @@ from shoal.data.sets.prepare import prepare as prepare_set
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, load_settings
-from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed
+from shoal.engine.store.codec import StoreError, check_digest, read_sealed, write_json, write_sealed
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.round_paths import RoundPaths

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from shoal.core.digests import file_digest
 from shoal.core.durable import lock_if_free, new_version
 from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
@@ -24,7 +25,6 @@ from shoal.data.intake.array_files import is_array_file
 from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
 from shoal.data.intake.images import RejectedFile
 from shoal.data.intake.tables import SUFFIXES
-from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
@@ -206,7 +206,7 @@ def new_files(watch: Path, known: Mapping[str, str], *, images: bool) -> tuple[d
     new = {}
     for name in sorted(names):
         try:
-            sha256 = file_sha256(watch / name)
+            sha256 = file_digest(watch / name)
         except FileNotFoundError:
             continue  # it was removed a moment ago
         except OSError as error:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.stages import FEDERATION, kept_name
-from shoal.engine.store.codec import StoreError, file_digest, write_sealed
+from shoal.core.digests import file_digest
+from shoal.engine.store.codec import StoreError, write_sealed
 
 
 def test_another_record_in_place_of_a_result_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

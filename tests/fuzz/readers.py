@@ -311,8 +311,8 @@ def run_events(folder: Path) -> Opened:
 
 
 def run_settings(folder: Path) -> Opened:
+    from shoal.core.digests import file_digest
     from shoal.engine.settings.run_settings import make_settings
-    from shoal.engine.store.codec import file_digest
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)

@@ -23,12 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal.core.digests import file_digest
 from shoal.core.durable import private_folder, put_in_place, sync_folder
 from shoal.core.records import record_to_json
 from shoal.engine.store.codec import (
     PRIVATE,
     StoreError,
-    file_digest,
     load_server,
     load_tensors,
     save_server,

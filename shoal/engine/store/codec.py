@@ -6,7 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -267,13 +267,3 @@ def read_file(path: Path, sha256: str | None = None) -> bytes:
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise changed_error(path)
     return content
-
-
-def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:
-    """Return the hex digest of a file's bytes."""
-    digest = new()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    result: str = digest.hexdigest()
-    return result

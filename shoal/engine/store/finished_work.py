@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
+from shoal.core.digests import file_digest
 from shoal.core.records import BadRecord, record_from_json
-from shoal.engine.store.codec import StoreError, file_digest, load_message, read_sealed
+from shoal.engine.store.codec import StoreError, load_message, read_sealed
 from shoal.engine.store.manifest import ClientRow
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file
 from shoal.engine.store.run_folder import RunFolder

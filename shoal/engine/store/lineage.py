@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import PartitionError
 from shoal.data.partition.table import Partition
 from shoal.data.sets.elsewhere import clients_of_site
@@ -22,7 +23,6 @@ from shoal.engine.settings.machine import Machine, RunHardware
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.code_version import GitState, ShoalVersion, package_version, project_state, shoal_version
-from shoal.engine.store.codec import file_digest
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
 from shoal.methods.registry import ADDED, METHODS
@@ -160,9 +160,9 @@ def dvc_hash(path: Path) -> str:
     For a folder this is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`.
     """
     if path.is_file():
-        return file_digest(path, hashlib.md5)
+        return file_digest(path, "md5")
     files = sorted(p for p in path.rglob("*") if p.is_file())
-    entries = [{"md5": file_digest(p, hashlib.md5), "relpath": p.relative_to(path).as_posix()} for p in files]
+    entries = [{"md5": file_digest(p, "md5"), "relpath": p.relative_to(path).as_posix()} for p in files]
     entries.sort(key=lambda entry: entry["relpath"])
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 

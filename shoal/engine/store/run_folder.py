@@ -24,6 +24,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from shoal.core.digests import file_digest
 from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
@@ -31,15 +32,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.engine.store.codec import (
-    StoreError,
-    check_digest,
-    file_digest,
-    read_sealed,
-    write_atomic,
-    write_sealed,
-    writing,
-)
+from shoal.engine.store.codec import StoreError, check_digest, read_sealed, write_atomic, write_sealed, writing
 from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.manifest import read_manifest
 from shoal.engine.store.relocation import located

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from shoal.core.digests import file_digest
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.core.streams import Streams
@@ -36,7 +37,6 @@ from shoal.engine.store.checkpoint import load_index
 from shoal.engine.store.codec import (
     StoreError,
     check_digest,
-    file_digest,
     load_tensors,
     read_sealed,
     save_tensors,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 
+from shoal.core.digests import file_digest
 from shoal.engine.store.code_version import shoal_version
-from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
+from shoal.engine.store.codec import StoreError, check_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import run_data
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from shoal.core.digests import file_digest
 from shoal.engine.messages import inspection
 from shoal.engine.messages.inspection import Change, MessageRefused, check_answer, check_state, too_large_changes
 from shoal.engine.messages.wire import TrainAnswer
@@ -24,7 +25,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest, load_round
-from shoal.engine.store.codec import file_digest, load_message, save_message
+from shoal.engine.store.codec import load_message, save_message
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths

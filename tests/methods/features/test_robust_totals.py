@@ -25,11 +25,13 @@ SHIFT = 0.4
 """Share of the way to the nearest other centre."""
 TIED = 12
 """Landmarks around a place."""
+SHARE = 0.65
+"""Share of a client's ties that lie; with more the ties would be refused."""
 Lie = Callable[[Message, Tensors], Tensors]
 
 
 def ties_of_two_groups(message: Message, sent: Tensors) -> Tensors:
-    """The landmarks around one place are tied to those around the place farthest from it, and to no others."""
+    """The landmarks around one place are tied to those around the place farthest from it."""
     products = torch.zeros_like(sent["products"])
     for of_set, landmarks in zip(products, message.tensors["space.landmarks"], strict=True):
         away = torch.cdist(landmarks, landmarks)
@@ -38,7 +40,7 @@ def ties_of_two_groups(message: Message, sent: Tensors) -> Tensors:
         both = torch.cat([here, there])
         of_set[both[:, None], both] = 1
     most = sent["products"].sum((1, 2), keepdim=True)
-    return {"products": products * most / products.sum((1, 2), keepdim=True)}
+    return {"products": (1 - SHARE) * sent["products"] + SHARE * products * most / products.sum((1, 2), keepdim=True)}
 
 
 def drawn_aside(message: Message, sent: Tensors) -> Tensors:
@@ -52,6 +54,8 @@ def drawn_aside(message: Message, sent: Tensors) -> Tensors:
     return {"sums": (centres + shift) * counts, "inertia": sent["inertia"] + cost}
 
 
+BOUNDS = {"ties": 0.99, "means": 0.95}
+"""Least ARI; under the mean these ties leave 0.97."""
 LIES: dict[str, tuple[str, Lie]] = {"ties": ("tie", ties_of_two_groups), "means": ("move", drawn_aside)}
 
 
@@ -100,7 +104,7 @@ def test_one_liar_of_six_changes_no_cluster(tmp_path: Path, name: str, rule: str
     rows = Rows(tmp_path / "lied", *table())
     told = clusters(rows, with_liar(method_of(rows, rule, **landmarks), step, lie))
     kept = rows.owner != LIAR
-    assert adjusted_rand_score(honest[kept], told[kept]) >= 0.95
+    assert adjusted_rand_score(honest[kept], told[kept]) >= BOUNDS[name]
 
 
 def test_a_rule_takes_the_middle_of_what_clients_say_of_a_mean() -> None:
