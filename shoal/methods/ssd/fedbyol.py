@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import torch
+
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
@@ -66,7 +68,9 @@ class FedBYOL(SelfSupervised):
 
         def finish(taken: TakenSteps) -> Update:
             memory = remembered | self.remember(network) | weights(target, TARGET)
-            numbers = {name: float(memory[name]) for name in ("lambda", "divergence") if name in memory}
+            names = [name for name in ("lambda", "divergence") if name in memory]
+            values = torch.stack([memory[name] for name in names]).tolist() if names else []  # one wait for a GPU
+            numbers = dict(zip(names, values, strict=True))
             message_up = Message(weights(network), {"n": len(client.train)})
             return Update(message_up, memory=memory, metrics=taken.metrics | numbers)
 
