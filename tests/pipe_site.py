@@ -36,7 +36,13 @@ def night_rules() -> Any:
         refused = places.home() / "refuse"
         return f"no {call.do} at night" if refused.exists() and refused.read_text() == call.do else None
 
-    allowed = {"asks": False, "least_group": 1, "tells_columns": True, "mask_key": secret_key(places.home(), 0).hex()}
+    allowed = {
+        "asks": False,
+        "least_group": 1,
+        "tells_columns": True,
+        "waits": lambda *_: None,
+        "mask_key": secret_key(places.home(), 0).hex(),
+    }
     return mock.Mock(spec=OwnRules, refusal=refusal, **allowed)
 
 

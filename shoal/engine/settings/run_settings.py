@@ -47,6 +47,8 @@ DEFAULT_ROUNDS = 10
 MAX_SEED = 2**63 - 1
 NAME_KEYS = {"method": "name", "partition": "kind", "data": "name"}
 """For sections that may be written as one word, the setting that the word is: `data: mine` is `data: {name: mine}`."""
+TAGS = ("method=", "method.name=", "partition=", "partition.kind=")
+"""Overrides that name a method or a scheme begin so."""
 NULLS = ("", "~", "null", "none")
 """Words that mean None, for settings that may be None."""
 LOCAL_TO_A_MACHINE = ("tracking", "checkpoint", "workers")
@@ -456,7 +458,9 @@ def load_settings(
         content = read_yaml_file(path, "settings file", SettingsError, "base") or {}
     if not isinstance(content, dict):
         raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
-    return make_settings(merge(expand_names(content), *map(parse_override, overrides), dict(changes or {})))
+    # Whatever their order: the name of another method drops the file's settings, and not those beside it.
+    given = sorted(overrides, key=lambda text: not text.startswith(TAGS))
+    return make_settings(merge(expand_names(content), *map(parse_override, given), dict(changes or {})))
 
 
 def parse_override(override: str) -> dict[str, Any]:

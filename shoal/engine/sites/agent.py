@@ -181,14 +181,18 @@ class SiteAgent:
             return self.train(run, call, files)
         return self.judge(run, call, files)
 
-    def check(self, call: SiteCall) -> None:
+    def check(self, call: SiteCall, *, here: bool = True) -> None:
         """Refuse what the site's rules do not allow.
+
+        Args:
+            call: the request.
+            here: whether its run has a folder here; without, nobody can approve it.
 
         Raises:
             SiteRefusal: says why.
         """
         settings = samples = None
-        if call.do == "plan":
+        if call.do == "plan" or not here:
             settings = make_settings(yaml.safe_load(call.texts["settings"]))
             samples = min(site_set(self.prepared(settings.data.name)).train)
         elif call.run:
@@ -201,6 +205,8 @@ class SiteAgent:
             return
         if METHODS[settings.method.name].declared_to_peer is not Method.declared_to_peer:
             raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
+        if call.run and here and (reason := self.rules.waits(call.run, settings)):
+            raise SiteRefusal(reason)
 
     def described(self, name: str) -> SiteSet:
         """Return what the site tells of its set, with what `method.name: auto` asks about columns where it may."""
@@ -236,6 +242,7 @@ class SiteAgent:
         lineage = record_from_json(Lineage, json.loads(call.texts["lineage"]))
         if manifest.name != call.data or lineage.id != call.run:
             raise BadFrame("a run of another name or set is described")
+        self.check(call, here=False)
         private_folder(self.runs)
         private_folder(place)
         data = place / "data"

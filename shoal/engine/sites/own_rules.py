@@ -114,9 +114,13 @@ class OwnRules:
             asked = chain(asked, forbidden_of_sum(policy, plan_of(call), self.public_key), self.too_many(policy, call))
         if reasons := [f"by `{key}`: the lead asks for {what}" for key, what in dict.fromkeys(asked)]:
             return f"{BY_POLICY} {'; '.join(reasons)}"
-        if call.run and settings is not None and self.asks and not self.is_approved(call.run, settings):
-            return f"run {call.run} {WAITS} {call.run[:8]}` there; then {RESUME}"
         return None
+
+    def waits(self, run: str, settings: Settings) -> str | None:
+        """Return that a run waits for the site's person to approve it; None: it does not."""
+        if not self.asks or self.is_approved(run, settings):
+            return None
+        return f"run {run} {WAITS} {run[:8]}` there; then {RESUME}"
 
     def too_many(self, policy: Policy, call: SiteCall) -> Asked:
         """Yield the limit of rounds if the round of a request is one too many today."""

@@ -31,6 +31,11 @@ def test_every_key_has_a_default() -> None:
     assert settings.local.lr == 3e-4
 
 
+def test_the_name_of_a_method_may_stand_behind_its_settings() -> None:
+    words = ["method.name=fedkmeans", "method.min_points=5", "method.name=fedgmm"]
+    assert load_settings(overrides=words).method == load_settings(overrides=[*words[2:], words[1]]).method
+
+
 def test_links_are_a_list_of_pairs() -> None:
     settings = load_settings(overrides=["method.name=cfcl", "method.edges=[[0, 1], [1, 2]]"])
     assert settings.method.edges == ((0, 1), (1, 2))

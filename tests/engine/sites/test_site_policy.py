@@ -220,6 +220,23 @@ def test_one_mask_hides_one_message(sites: Federation, home: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("refused", ["a method", "a run that was forgotten"])
+def test_a_run_that_is_refused_leaves_nothing_at_a_site(sites: Federation, home: Path, refused: str) -> None:
+    place = sites.pipes.homes["north"]
+    run = new_run_at_sites(sites, settings_of("fedkmeans"))
+    said = "by `methods`: the lead asks for method.name=fedkmeans"
+    write_policy(place, OPEN, approve="ask", **({"methods": ["kfed"]} if refused == "a method" else {}))
+    if refused != "a method":
+        with pytest.raises(SiteFailed, match="waits for"):
+            sites.pool.open("north", RunFacts(run))
+        with at_home(place):
+            assert CliRunner().invoke(app, ["forget", run.lineage().id]).exit_code == 0
+        said = "it has forgotten run"
+    with pytest.raises(SiteFailed, match=said):
+        sites.pool.open("north", RunFacts(run))
+    assert not (place / "runs" / run.lineage().id).exists()
+
+
 def test_a_refusal_names_the_key_and_what_was_asked(sites: Federation, home: Path) -> None:
     write_policy(sites.pipes.homes["east"], OPEN, rounds_a_day=1)
     said = f"{BY_POLICY} by `rounds_a_day`: the lead asks for one round more today"
