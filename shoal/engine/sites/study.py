@@ -164,7 +164,12 @@ def package(folder: Path, signed: Path, fingerprint: str) -> None:
         ShoalError: it was signed by another authority than the one with the fingerprint, or for another request.
     """
     words = ("--request-dir", "request", "--fingerprint", fingerprint, "-w", "kit")
-    nvflare(folder, "package", str(signed.resolve()), *words)
+    try:
+        nvflare(folder, "package", str(signed.resolve()), *words)
+    except ShoalError as error:
+        raise ShoalError(
+            f"{signed.name} does not belong to this site's request, or not to this fingerprint: ask the lead ({error})"
+        ) from None
     (startup,) = folder.glob("kit/*/prod_*/*/startup")
     for path in startup.glob("*.sh"):
         path.unlink()

@@ -23,7 +23,9 @@ def test_a_site_joins_with_a_key_that_stays_there(study: Study, tmp_path: Path) 
     renamed = asked.rename(tmp_path / "from a mail (1).zip")
     name, signed = approve(study, renamed)
     assert (name, study.sites) == ("north-1", ["north-1"])
-    with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
+    with pytest.raises(
+        ShoalError, match=r"signed.zip does not belong to .* this fingerprint: ask the lead \(.*[fF]ingerprint"
+    ):
         package(tmp_path, signed, "SHA256:" + ":".join(["00"] * 32))
     package(tmp_path, signed, study.fingerprint)
     place = keys_of(tmp_path)
