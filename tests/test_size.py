@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.sources import ROOT, rooms, sources
 
-MOST_HOUSE_NODES = 292_400
+MOST_HOUSE_NODES = 292_500
 """Of the product, without what lies in APART."""
 MOST_CORE_NODES = 156_400
 """Of the rooms between a settings file and a gradient, with what of APART lies there."""
 CORE = ("methods", "engine/settings", "engine/store", "engine/rounds", "engine/messages", "engine/workers")
-MOST_APART_NODES = 37_400
+MOST_APART_NODES = 37_450
 """Of APART, which has an account of its own: files that only these four need, beside which the house must not grow."""
 APART = {
     "sites whose samples stay there": (
@@ -53,7 +53,7 @@ APART = {
         "shoal/review/results/label_scores.py",
     ),
 }
-MOST_TEST_NODES = 409_600
+MOST_TEST_NODES = 409_700
 """Of tests/ and research/tests/."""
 
 

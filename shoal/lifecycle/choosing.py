@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -33,7 +34,13 @@ from shoal.engine.store.run_order import in_order
 from shoal.lifecycle.progress import step_bar
 from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
-from shoal.methods.clustering.cluster_number import ClusterNumber, CollectHalf, choose_number, find_cluster_number
+from shoal.methods.clustering.cluster_number import (
+    ClusterNumber,
+    CollectHalf,
+    TooFewCentres,
+    choose_number,
+    find_cluster_number,
+)
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.landmark_number import landmark_half
@@ -81,16 +88,25 @@ def find_here(settings: Settings, sought: Settings, prepared: PreparedSet, table
         sought: in whose space clusters are sought.
 
     Raises:
-        MethodError: too few samples for `choose.max_clusters`, features that are all the same, or no clusters.
+        MethodError: too few samples for any number, features that are all the same, or no clusters.
     """
     search = Search(settings.choose.min_clusters, settings.choose.max_clusters)
+    more = ""
     with one_thread(), step_bar("number of clusters") as watch:
         sample_space, samples, collect, less = features_to_cluster(sought, prepared, table, search)
-        chosen = find_cluster_number(samples, search, settings.seed, watch, collect)
+        while True:
+            try:
+                chosen = find_cluster_number(samples, search, settings.seed, watch, collect)
+                break
+            except TooFewCentres as error:
+                if error.local <= search.min_clusters:
+                    raise
+                search = replace(search, max_clusters=error.local)
+                more = f"; for more than {error.local} clusters halves have too few samples"
         unclear = collect is None or (sought is settings and chosen.stability < MIN_STABILITY)
         if unclear and prepared.manifest.kind != "image":
             check_groups(sample_space, chosen.clusters, prepared.spec.column_widths, settings.seed)
-    return chosen, len(samples.x), less
+    return chosen, len(samples.x), less + more
 
 
 def choose_clusters(settings: Settings, prepared: PreparedSet, table: Partition, find: Find = find_here) -> Choice:
@@ -112,7 +128,7 @@ def choose_clusters(settings: Settings, prepared: PreparedSet, table: Partition,
         clusters=chosen.clusters,
         rule=chosen.rule + less,
         min_clusters=choose.min_clusters,
-        max_clusters=choose.max_clusters,
+        max_clusters=chosen.tried[-1].clusters,
         repeats=Search.repeats,
         seed=settings.seed,
         features=str(sought.model.encoder) if encoded else "samples",

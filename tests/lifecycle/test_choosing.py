@@ -255,8 +255,16 @@ def test_what_cannot_be_chosen_is_refused_in_one_sentence(home: Path, overrides:
     assert not places.runs().exists()
 
 
+def test_no_more_clusters_are_tried_than_halves_have_samples_for(home: Path, small: Make) -> None:
+    told = new_run(on_points(small, choose={"max_clusters": 30})).lineage().clusters_chosen
+    assert told.clusters == 3
+    most = told.curve[-1].clusters
+    assert told.max_clusters == most < 30
+    assert told.rule.endswith(f"; for more than {most} clusters halves have too few samples")
+
+
 def test_a_choice_that_fails_leaves_no_run(home: Path, small: Make) -> None:
     few = {**POINTS, "options": {**POINTS["options"], "samples": 10}}
     with pytest.raises(ShoalError, match=r"set choose\.max_clusters to"):
-        starting.new_run(on_points(small, data=few, choose={"max_clusters": 30}))
+        starting.new_run(on_points(small, data=few, choose={"min_clusters": 20, "max_clusters": 30}))
     assert not list(places.runs().glob("[!.]*"))

@@ -157,17 +157,25 @@ def find_cluster_number(
     return ClusterNumber(clusters, rule, tried)
 
 
+class TooFewCentres(MethodError):
+    """Clients found fewer local centres in a half than clusters are tried: `local`."""
+
+    def __init__(self, local: int, search: Search) -> None:
+        self.local = local
+        super().__init__(
+            f"half of the clients' samples gave {local} local centres, which is too few to try {search.max_clusters} "
+            f"clusters: set choose.max_clusters to {max(2, local)} or less, or give model.clusters a number"
+        )
+
+
 def check_enough(local: int, wanted: int, search: Search) -> None:
     """Refuse a half in which clients found fewer local centres than are wanted.
 
     Raises:
-        MethodError: says what to set instead.
+        TooFewCentres: says what to set instead.
     """
     if local < wanted:
-        raise MethodError(
-            f"half of the clients' samples gave {local} local centres, which is too few to try {search.max_clusters} "
-            f"clusters: set choose.max_clusters to {max(2, local)} or less, or give model.clusters a number"
-        )
+        raise TooFewCentres(local, search)
 
 
 def kmeans_half(samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int) -> Half:

@@ -104,7 +104,7 @@ class HalfCentres(HalfStep):
         halves = []
         for half, behind in enumerate(counts):
             known = local[half, behind > 0], behind[behind > 0]
-            check_enough(len(known[0]), self.clusters, self.search)
+            check_enough(int((counts > 0).sum(1).min()), self.clusters, self.search)
             rng = self.server_rng(f"number of clusters, half {half}, by local centres")
             numbers = range(server.facts[SMALLEST], self.clusters + 1)
             drawn = [local_clusterings(*known, k, self.search.starts, rng) for k in numbers]

@@ -80,7 +80,7 @@ def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> 
     from mlflow.entities import Metric
 
     first = int(logged.data.tags.get(ROUNDS_LOGGED, 0)) + 1
-    last = max(run.status().round, *rounds_done(run))  # the status of an interrupted run may be one behind
+    last = max([run.status().round, *rounds_done(run)])  # the status of an interrupted run may be one behind
     if first > last:
         return
     sites = run.lineage().sites if settings.tracking.clients else {}

@@ -16,7 +16,7 @@ from shoal.cli.checks import packages, stores
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import flatten, make_settings
-from shoal.engine.store.checkpoint import load_manifest
+from shoal.engine.store.checkpoint import load_manifest, rounds_done
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import load_server
 from shoal.engine.store.lineage import SiteVersion
@@ -191,6 +191,12 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     drive(run)
     history = client_of(home).get_metric_history(run.status().tracking.mlflow_run, "score/acc")
     assert [m.step for m in history] == [1, 2]
+
+
+def test_a_run_is_logged_before_its_first_checkpoint(home: Path, small: Make) -> None:
+    run = new_run(small(tracking=ON))
+    assert not rounds_done(run)
+    assert sync(run, run.settings(), "RUNNING") == run.status().tracking.mlflow_run
 
 
 def test_costs_are_told_by_site(small: Make) -> None:
