@@ -52,9 +52,9 @@ def test_a_file_is_read_by_type(tmp_path: Path, name: str) -> None:
     settings = load_settings(path)
     assert (settings.data.name, settings.data.limit, settings.workers.graphs) == (name, 2024, "on")
     assert (settings.tracking.prefect, settings.tracking.model) == ("off", True)
-    # Laid over it, and after the method, which says what sections there are.
-    settings = load_settings(path, ["method.reduce=no", "method.name=cfl", "data.name=011"])
-    assert settings.data.name == "011"
+    # Laid over it, and after the method, which says what settings there are.
+    settings = load_settings(path, ["method.permute=yes", "method.name=cfl", "data.name=011"])
+    assert (settings.data.name, settings.method.permute) == ("011", True)
 
 
 @pytest.mark.parametrize(
