@@ -70,7 +70,7 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     [
         (3, 0.9, None),
         (3, 0.5, "agree little (adjusted Rand index 0.50)"),
-        (6, 0.9, "6 is the largest that was tried: set choose.max_clusters higher"),
+        (6, 0.9, "6 is the largest that was tried: set choose.max_clusters higher, if samples allow"),
         (2, 0.9, "2 is the smallest that was tried"),
     ],
 )

@@ -50,7 +50,7 @@ class Choice:
                 "that no number fits well"
             )
         if self.clusters == self.max_clusters:
-            return f"{self.clusters} is the largest that was tried: set choose.max_clusters higher"
+            return f"{self.clusters} is the largest that was tried: set choose.max_clusters higher, if samples allow"
         if self.clusters != self.min_clusters:
             return None
         smallest = f"{self.clusters} is the smallest that was tried"

@@ -101,10 +101,10 @@ class HalfCentres(HalfStep):
         """Return the state with the centres of all numbers in each half."""
         told = [(tensors["centres"], tensors["counts"]) for _, tensors in answers]
         local, counts = (torch.cat(parts, 1) for parts in zip(*told, strict=True))
+        check_enough(int((counts > 0).sum(1).min()), self.clusters, self.search)
         halves = []
         for half, behind in enumerate(counts):
             known = local[half, behind > 0], behind[behind > 0]
-            check_enough(int((counts > 0).sum(1).min()), self.clusters, self.search)
             rng = self.server_rng(f"number of clusters, half {half}, by local centres")
             numbers = range(server.facts[SMALLEST], self.clusters + 1)
             drawn = [local_clusterings(*known, k, self.search.starts, rng) for k in numbers]
