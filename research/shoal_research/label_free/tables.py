@@ -26,7 +26,9 @@ TUNING = RESULTS / "label_free.json"
 GROUPS = RESULTS / "label_free_groups.json"
 OFFSETS = RESULTS / "label_free_sites.json"
 RECORDED_AGAIN = RESULTS / "recorded_again.json"
-"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, and methods before they sent less."""
+COUNTS = RESULTS / "label_free_counts.json"
+"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, methods before they sent less, and of
+kinds of counts."""
 NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
 """The spaces of the null baselines."""
 TOLERANCE = 0.02
