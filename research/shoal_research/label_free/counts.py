@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from shoal.engine.settings import places
 from shoal_research.label_free.drawn_images import labels_of
-from shoal_research.label_free.sites import DEALINGS, Sites
+from shoal_research.label_free.sites import DEALINGS, Sites, evened
 from shoal_research.label_free.tables import COUNTS
 from shoal_research.label_free.tuning_sets import IMAGES
 
@@ -34,12 +34,15 @@ SEEDS = 3
 TEXTS = 1_000
 WORDS = 500
 PACKAGES = ("matplotlib", "networkx", "scipy", "sqlalchemy", "torch")
+LOGARITHMS = {"representation": "counts", "space": "directions"}
 SPACES: Mapping[str, dict[str, Any]] = {
-    "columns as they are": {"standardise": False},
-    "standardised": {"standardise": True},
-    "16 components": {"standardise": True, "components": 16},
-    "64 components": {"standardise": True, "components": 64},
+    "no counts": {},
+    "columns as they are": {**LOGARITHMS, "standardise": False},
+    "standardised": {**LOGARITHMS, "standardise": True},
+    "16 components": {**LOGARITHMS, "standardise": True, "components": 16},
+    "64 components": {**LOGARITHMS, "standardise": True, "components": 64},
 }
+"""Settings of K-means; the first is that of columns that are not taken for counts."""
 Counts = tuple[np.ndarray, np.ndarray]
 """Whole numbers float64 (n, columns), and classes int (n,)."""
 
@@ -151,18 +154,14 @@ def measure() -> None:
         for seed in range(SEEDS):
             x, y = draw(seed)
             for dealing, deal in DEALINGS.items():
-                key = f"{kind}, {dealing}, {seed}"
-                if key in kept:
-                    continue
+                acc = kept.setdefault(f"{kind}, {dealing}, {seed}", {})
                 site = deal(y, np.random.default_rng(seed))
-                with tempfile.TemporaryDirectory() as folder:
-                    world = Sites(x, y, site, seed, Path(folder), ())
-                    kept[key] = {
-                        name: round(world.accuracy(representation="counts", space="directions", **settings), 4)
-                        for name, settings in SPACES.items()
-                    }
-                print(key, kept[key], flush=True)
-                COUNTS.write_text(json.dumps(kept, indent=0) + "\n")
+                for name in SPACES.keys() - acc.keys():
+                    with tempfile.TemporaryDirectory() as folder:
+                        rows = x if SPACES[name] else evened(x)
+                        world = Sites(rows, y, site, seed, Path(folder), ())
+                        acc[name] = round(world.accuracy(**SPACES[name]), 4)
+                COUNTS.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
