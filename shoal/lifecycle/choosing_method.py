@@ -25,7 +25,7 @@ from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.workers.null_baselines import pixels
 from shoal.lifecycle.choosing import draw_samples, known_choice, some_clients
-from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
+from shoal.methods.auto import CLIENT_BOUND, CLIENT_IMAGES, ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.column_facts import are_counts, column_spread
@@ -161,7 +161,7 @@ def facts_of_images(known: Callable[..., Facts], settings: Settings, draw: Draw,
         features=space_agreement(features, clusters, seed),
         by_client=by_client,
     )
-    if by_client < CLIENT_BOUND:
+    if by_client < CLIENT_BOUND * max(1, CLIENT_IMAGES / len(features.x)):
         return known()
     evened = draw(lambda x: encode(network, even_light(x)))
     return known(

@@ -41,9 +41,10 @@ LANDMARK_CLIENT_SAMPLES_PER_CLUSTER = 2
 """The median client holds so many, and so many a cluster. Of fewer samples hardly two are near the same landmark, and
 no client tells what is near a single one (`method.min_points`)."""
 LIGHT_SHARE = 0.5
-CLIENT_BOUND = 0.1
+CLIENT_BOUND = 0.03
+CLIENT_IMAGES = 300
 """Images are taken in even light where clusters tell of the client by the second figure or more, and in even light by
-less than this share of it."""
+less than this share of it. Of fewer images than the third the bound is higher in proportion, as what they tell by chance."""
 LANDMARKS = 120
 COMPONENTS = 64
 """Landmarks, and the principal components of an encoder's features among which they lie, with their whitening."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.methods.auto import ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
+from shoal.methods.auto import CLIENT_BOUND, ENCODER, LAYERS, PIXELS_AHEAD, UNEVEN_SPREAD, Facts, rule_for
 from shoal.models.encoders import PIXELS
 from shoal_research.claims import interval_of
 from shoal_research.definition import HOME
@@ -27,8 +27,11 @@ GROUPS = RESULTS / "label_free_groups.json"
 OFFSETS = RESULTS / "label_free_sites.json"
 RECORDED_AGAIN = RESULTS / "recorded_again.json"
 COUNTS = RESULTS / "label_free_counts.json"
-"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, methods before they sent less, and of
-kinds of counts."""
+LIGHT = RESULTS / "label_free_light.json"
+"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, methods before they sent less, kinds of
+counts, and light at sites."""
+LEAST_BOUND = 0.03
+"""The lowest bound that was tried for how much clusters tell of the client."""
 NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
 """The spaces of the null baselines."""
 TOLERANCE = 0.02
@@ -171,6 +174,34 @@ def counts(figures: Mapping[str, Any]) -> str:
     return markdown_table(["ACC", *spaces], body)
 
 
+def light(figures: Mapping[str, Any]) -> str:
+    """Return what other light at sites does to images, as they are and evened, and which are evened without effects."""
+    body = []
+    for name, one in figures["light"].items():
+        [lit] = one["light"]
+        plain = [told for dealing in ("even", "dirichlet") for told in one[dealing]]
+        if "acc" in lit or any(map(is_evened, plain)):
+            scores = [f"{lit[key]:.3f}" if key in lit else "" for key in ("plain_acc", "acc", "light_acc")]
+            told = [f"{lit[key]:.2f}" for key in ("by", "light_by")]
+            body.append(
+                [name, *told, "yes" if is_evened(lit) else "no", *scores, count_of(list(map(is_evened, plain)))]
+            )
+    head = ["tells of the client", "evened", "taken", "ACC without", "as is", "evened", "taken without"]
+    return markdown_table([f"{len(figures['light'])} sets, other light", *head], body)
+
+
+def is_evened(told: Mapping[str, float]) -> bool:
+    """Return whether images are clustered in even light, by what clusters tell of the client."""
+    facts = Facts(
+        "image",
+        100,
+        by_client=told["by"],
+        light_by_client=told["light_by"] if told["by"] >= CLIENT_BOUND else None,
+        light_groups=told.get("light_gain"),
+    )
+    return facts.other_light
+
+
 def own_kinds(figures: Mapping[str, Any]) -> str:
     """Return mean ACC of kinds that chose nothing, before the rules and after, and the intervals over kinds."""
     records = figures["sites"]["own kinds"]
@@ -274,6 +305,7 @@ def tuning_figures() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(TUNING.read_text())
     more = {"groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
     more |= {"recorded again": json.loads(RECORDED_AGAIN.read_text()), "counts": json.loads(COUNTS.read_text())}
+    more["light"] = json.loads(LIGHT.read_text())
     return {**found, **more, "unseen": load_kept("unseen", "cpu")}
 
 
@@ -333,6 +365,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "offsets over sets": offsets_over_sets,
         "recorded again": recorded_again,
         "counts": counts,
+        "light": light,
         "own kinds": own_kinds,
         "between spaces": between_spaces,
         "table numbers": table_numbers,
