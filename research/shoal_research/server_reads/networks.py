@@ -1,0 +1,162 @@
+"""The share of patients whose measurements a server reads from weights of networks, on the table of `measure`.
+
+The six clients have 2 to 95 rows. Beside what the attack reads stands what is hit if each row is taken for its client's
+mean, which BatchNorm's statistics tell.
+
+    python -m shoal_research.server_reads.networks    # goes on where it ended, and writes the table of docs/privacy.md
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.warm_start import initial_state
+from shoal.engine.workers.arithmetic import arithmetic
+from shoal.lifecycle.starting import new_run
+from shoal.methods.training.steps import GradientMethod
+from shoal.review.served.server_view import NEAR, Exchange, distances, played_round
+from shoal_research.kept import RESULTS
+from shoal_research.server_reads.from_weights import network_rows
+from shoal_research.server_reads.measure import BASE, PAGE, add_set
+from shoal_research.words import between, markdown_table
+
+FILE = RESULTS / "network_reads.json"
+BEGIN = "<!-- made by python -m shoal_research.server_reads.networks -->"
+END = "<!-- end of what weights tell -->"
+CLIENTS = 6
+SEEDS = range(3)
+ATTACKED: Mapping[int, int] = {2: 6, 4: 6, 8: 2, 32: 1, 95: 1}
+"""Number of clients that are attacked, by their number of rows."""
+ONE_STEP = {"local": {"epochs": 1}}
+CASES: Mapping[str, dict[str, Any]] = {
+    "`fedsimclr`, `local.epochs: 1`": {"method": {"name": "fedsimclr"}, **ONE_STEP},
+    "`fedsimclr`": {"method": {"name": "fedsimclr"}},
+    "`fedcc`, `local.epochs: 1`": {"method": {"name": "fedcc"}, **ONE_STEP},
+    "`fedcc`": {"method": {"name": "fedcc"}},
+    "`fedcc`, `local.epochs: 1`, `local.optimiser: sgd`": {
+        "method": {"name": "fedcc"},
+        "local": {"epochs": 1, "optimiser": "sgd"},
+    },
+}
+"""Settings of each row: a batch has all rows of a client, so that an epoch is a step."""
+
+
+class NetworkView(NamedTuple):
+    """Shares of rows, and of single values, within `NEAR` deviations of the table's columns.
+
+    Attributes:
+        near: share of rows of which every column is read.
+        values: share of values that are read.
+        guessed: share of rows that are read if each is taken for the client's mean.
+        guessed_values: share of values likewise.
+        drawn: share of rows that draws with the client's mean and deviation hit.
+        drawn_values: share of values likewise.
+    """
+
+    near: float
+    values: float
+    guessed: float
+    guessed_values: float
+    drawn: float
+    drawn_values: float
+
+
+def opened_run(changes: dict[str, Any], rows: int, seed: int) -> OpenedRun:
+    """Return a new run in which each client has so many rows."""
+    more = {
+        "data": {"limit": CLIENTS * rows},
+        "partition": {"clients": CLIENTS},
+        "model": {"clusters": 2},
+        "seed": seed,
+    }
+    return OpenedRun(new_run(make_settings(merge(dict(BASE), changes, more))))
+
+
+def first_exchanges(opened: OpenedRun) -> list[Exchange]:
+    """Return what is exchanged in the first round of a run."""
+    with one_thread(), arithmetic(opened.precision):
+        return played_round(opened, initial_state(opened), {})[1]
+
+
+def typical_deviation(opened: OpenedRun) -> np.ndarray:
+    """Return the deviation of each column over all rows of the table, (k,)."""
+    table = opened.data.train_x
+    return table[torch.arange(len(table))].double().std(0).numpy()
+
+
+def network_view(opened: OpenedRun, clients: int) -> NetworkView:
+    """Return what a server reads, in the first round of a run, of the rows of its first clients."""
+    assert isinstance(opened.method, GradientMethod)
+    typical = typical_deviation(opened)
+    shares = []
+    for exchange in first_exchanges(opened)[:clients]:
+        rows = exchange.client.train.raw().double().numpy()
+        drawn = np.random.default_rng(exchange.client.id).normal(rows.mean(0), rows.std(0), rows.shape)
+        taken = (network_rows(opened.method, exchange, typical), np.broadcast_to(rows.mean(0), rows.shape), drawn)
+        shares.append([share for read in taken for share in shares_near(rows, read, typical)])
+    return NetworkView._make(np.mean(shares, 0).tolist())
+
+
+def shares_near(rows: np.ndarray, read: np.ndarray, typical: np.ndarray) -> tuple[float, float]:
+    """Return the share of rows (n, k) that some row read is near, and of values that the same row read is near."""
+    near = distances(rows, read, typical).min(1) < NEAR
+    values = np.abs(read - rows) < NEAR * typical
+    return float(near.mean()), float(values.mean())
+
+
+def measure() -> dict[str, Any]:
+    """Return the shares of each seed, by case and number of rows; keep them as they come, and go on where they end."""
+    add_set()
+    figures: dict[str, Any] = {}
+    if FILE.exists():
+        figures = json.loads(FILE.read_text())
+    for rows, clients in ATTACKED.items():
+        for case, changes in CASES.items():
+            by_rows = figures.setdefault(case, {})
+            if str(rows) not in by_rows:
+                views = [network_view(opened_run(changes, rows, seed), clients) for seed in SEEDS]
+                by_rows[str(rows)] = [
+                    {name: float(f"{share:.4g}") for name, share in view._asdict().items()} for view in views
+                ]
+                print(case, rows, by_rows[str(rows)], flush=True)
+                FILE.write_text(json.dumps(figures, indent=1) + "\n")
+    return figures
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the shares of rows and values that are read: means of the seeds, and the largest of rows."""
+    body = [
+        [case, *(cell(by_rows[str(rows)], "near", "values") for rows in ATTACKED)] for case, by_rows in figures.items()
+    ]
+    guessed = [
+        cell([view for by_rows in figures.values() for view in by_rows[str(rows)]], "guessed", "guessed_values")
+        for rows in ATTACKED
+    ]
+    return markdown_table(
+        ["rows read; values read", *(f"{rows} rows" for rows in ATTACKED)], [*body, ["guessed", *guessed]]
+    )
+
+
+def cell(views: list[dict[str, float]], rows: str, values: str) -> str:
+    """Return the mean and the largest share of rows, and the mean share of values."""
+    shares = [100 * view[rows] for view in views]
+    return f"{np.mean(shares):.0f} % (up to {max(shares):.0f}); {100 * np.mean([view[values] for view in views]):.0f} %"
+
+
+def page_with_table(page: str) -> str:
+    """Return the text of the page with the table between the marks made again."""
+    return between(page, BEGIN, END, table(json.loads(FILE.read_text())))
+
+
+if __name__ == "__main__":
+    measure()
+    PAGE.write_text(page_with_table(PAGE.read_text()))
