@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
-from shoal_research.server_reads import noise
+from shoal_research.server_reads import networks, noise
 from shoal_research.server_reads.below_noise import played_below_noise
-from shoal_research.server_reads.measure import PAGE, page_with_table
+from shoal_research.server_reads.from_weights import Sender, network_rows
+from shoal_research.server_reads.measure import PAGE, add_set, page_with_table
 
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 
@@ -22,6 +24,7 @@ def test_the_tables_are_those_of_the_figures() -> None:
     page = PAGE.read_text()
     assert page_with_table(page) == page, "run python -m shoal_research.server_reads.measure"
     assert noise.page_with_tables(page, json.loads(noise.FILE.read_text())) == page, "run the same of .noise"
+    assert networks.page_with_table(page) == page, "run the same of .networks"
 
 
 @pytest.mark.long
@@ -43,3 +46,25 @@ def test_rows_are_read_below_little_noise_alone(
     run = new_run(small(method=settings, data=POINTS, rounds=20, privacy=privacy))
     view, _ = played_below_noise(OpenedRun(run), summed=summed)
     assert (view.near > view.guessed + 0.1) == (scale == 0.001)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("privacy", [{}, {"clip": 0.5, "noise": 1.0}])
+def test_weights_tell_the_rows_of_their_client_alone_and_below_noise_none(home: Path, privacy: dict[str, Any]) -> None:
+    add_set()
+    opened = networks.opened_run({"method": {"name": "fedsimclr"}, "privacy": privacy}, 2, 0)
+    sender, other, *_ = networks.first_exchanges(opened)
+    typical = networks.typical_deviation(opened)
+    read = network_rows(opened.method, sender, typical)
+    rows = [one.client.train.raw().double().numpy() for one in (sender, other)]
+    assert [networks.shares_near(one, read, typical)[0] for one in rows] == [float(not privacy), 0]
+
+
+@pytest.mark.parametrize("method", ["fedsimclr", "fedcc"])
+def test_the_attack_takes_the_steps_of_the_client(home: Path, method: str) -> None:
+    add_set()
+    opened = networks.opened_run({"method": {"name": method}}, 4, 0)
+    exchange = networks.first_exchanges(opened)[0]
+    answer = Sender.of(opened.method, exchange).answer(exchange.client.train.raw())
+    sent = {name: exchange.left.tensors[name] for name in answer}
+    torch.testing.assert_close(answer, sent, rtol=1e-4, atol=1e-5)

@@ -146,6 +146,14 @@ class Sender:
     client: Client
     sent: Tensors
 
+    @classmethod
+    def of(cls, method: GradientMethod, exchange: Exchange) -> Sender:
+        """Return what the server has of an exchange in a round."""
+        place = torch.zeros_like(exchange.client.train.index)  # of any sample: only their number counts
+        hollow = replace(exchange.client, train=replace(exchange.client.train, index=place, owner=None, place=None))
+        sent = {name: one.double() for name, one in exchange.left.tensors.items() if one.is_floating_point()}
+        return cls(method, exchange.message, hollow, sent)
+
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of rows and columns."""
@@ -232,23 +240,31 @@ class SpanReading:
         """Return the rows (n, k) that fit best, of several starts."""
         generator = np.random.default_rng(seed)
         best = (np.inf, np.empty(self._sender.shape))
-        for _ in range(STARTS):
-            scaled = self._start(generator)
+        scales = torch.ones_like(self._mixtures()[1][:, :1])
+        for start in range(STARTS):
+            scaled = (-1) ** start * self._start(generator, scales)
             for precise in (False, True):
-                cost, scaled = squares_fitted(partial(self._residuals, precise=precise), scaled)
+                mirrored = self._mirrored(scaled)
+                cost, scaled = squares_fitted(partial(self._residuals, precise=precise), mirrored)
             best = min(best, (cost, scaled), key=lambda one: one[0])
             if cost < FITS:
                 break
+            scales = self._views(torch.as_tensor(scaled)).std(1, keepdim=True)
         found: np.ndarray = (self._columns.mean + self._deviation * torch.as_tensor(best[1])).numpy()
         return found
 
-    def _start(self, generator: np.random.Generator) -> np.ndarray:
-        """Return a solution of the linear equations (n, k), each column of mean 0 and deviation 1."""
+    def _start(self, generator: np.random.Generator, scales: Tensor) -> np.ndarray:
+        """Return a solution of the linear equations (n, k), each column of mean 0 and deviation 1, up to one sign.
+
+        Args:
+            generator: chooses among solutions.
+            scales: of the views of each step, by which BatchNorm divides, (s, 1, k).
+        """
         n, k = self._sender.shape
         mixture, jitter = self._mixtures()
         centred = torch.linalg.qr(torch.eye(n, dtype=torch.float64)[:, 1:] - 1 / n)[0]
         unknown = torch.cat((mixture @ centred, jitter[..., None]), -1)  # of the rows, and their deviation
-        unknown = unknown - unknown.mean(1, keepdim=True)
+        unknown = (unknown - unknown.mean(1, keepdim=True)) / scales[..., None]
         equations = torch.einsum("svku,ke->sveku", unknown, self._outside).reshape(-1, k * n)
         _, sizes, directions = torch.linalg.svd(equations, full_matrices=True)
         rank = min(int((sizes > 1e-4 * sizes[0]).sum()), k * n - 1)
@@ -259,17 +275,35 @@ class SpanReading:
         return start
 
     def _mixtures(self) -> tuple[Tensor, Tensor]:
-        """Return the part of each row in each view, (s, v, k, n), and its noise in deviations of the rows, (s, v, k)."""
+        """Return the part of each row in each view, (s, v, k, n), and its noise in deviations of rows, (s, v, k)."""
         n, k = self._sender.shape
         alone = [self._sender.views(one[:, None].expand(n, k)) for one in torch.eye(n, dtype=torch.float64)]
         together = torch.stack(alone, -1)
         noise = (together.sum(-1) - 1) / (n - 1) ** 0.5  # the parts add up to 1, and a row alone deviates so much
         return together - noise[..., None] * (n - 1) ** 0.5 / n, noise
 
+    def _mirrored(self, scaled: np.ndarray) -> np.ndarray:
+        """Return rows (n, k) after mirroring each column that then fits better: no small change comes across."""
+        rows = torch.as_tensor(scaled)
+        cost = self._residuals(rows, precise=False).square().sum()
+        for column in 2 * list(range(rows.shape[1])):
+            other = rows.clone()
+            other[:, column] *= -1
+            changed = self._residuals(other, precise=False).square().sum()
+            if changed < cost:
+                rows = other
+                cost = changed
+        mirrored: np.ndarray = rows.numpy()
+        return mirrored
+
+    def _views(self, scaled: Tensor) -> Tensor:
+        """Return the views (s, v, k) of rows in deviations from the mean (n, k)."""
+        return self._sender.views(self._columns.mean + self._deviation * scaled)
+
     def _residuals(self, scaled: Tensor, precise: bool) -> Tensor:
         """Return how far rows are from span and statistics, (r,); `precise`: in units of what rounding hides."""
         columns = self._columns
-        views = self._sender.views(columns.mean + self._deviation * scaled)
+        views = self._views(scaled)
         mean = views.mean(1, keepdim=True)
         seen = (views - mean) / (views.var(1, keepdim=True, correction=0) + EPSILON).sqrt()
         mean_off = columns.shares @ mean[:, 0] - columns.mean
@@ -332,7 +366,7 @@ def rows_matched(sender: Sender, typical: np.ndarray, seed: int) -> np.ndarray:
 
     generator = np.random.default_rng(seed)
     starts = [generator.standard_normal(sender.shape).ravel() for _ in range(MATCHING_STARTS)]
-    options = {"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS}
+    options = {"maxiter": MOST_STEPS, "maxfun": MOST_STEPS}
     fits = [minimize(off, start, jac=True, method="L-BFGS-B", options=options) for start in starts]
     best = min(fits, key=lambda fit: float(fit.fun)).x.reshape(sender.shape)
     found: np.ndarray = (columns.mean + deviation * torch.as_tensor(best)).numpy()
@@ -348,10 +382,7 @@ def network_rows(method: GradientMethod, exchange: Exchange, typical: np.ndarray
         typical: deviation of each column of such tables, (k,).
         seed: of the starts.
     """
-    place = torch.zeros_like(exchange.client.train.index)  # any sample's: only their number counts
-    hollow = replace(exchange.client, train=replace(exchange.client.train, index=place, owner=None, place=None))
-    sent = {name: one.double() for name, one in exchange.left.tensors.items() if one.is_floating_point()}
-    sender = Sender(method, exchange.message, hollow, sent)
+    sender = Sender.of(method, exchange)
     if SpanReading.possible(sender):
         return SpanReading(sender, typical).read(seed)
     return rows_matched(sender, typical, seed)
