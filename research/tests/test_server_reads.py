@@ -49,22 +49,14 @@ def test_rows_are_read_below_little_noise_alone(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("privacy", [{}, {"clip": 0.5, "noise": 1.0}])
-def test_weights_tell_the_rows_of_their_client_alone_and_below_noise_none(home: Path, privacy: dict[str, Any]) -> None:
+def test_weights_tell_the_rows_of_their_client_alone(home: Path) -> None:
     add_set()
-    opened = networks.opened_run({"method": {"name": "fedsimclr"}, "privacy": privacy}, 2, 0)
-    sender, other, *_ = networks.first_exchanges(opened)
+    opened = networks.opened_run({"method": {"name": "fedsimclr"}}, 2, 0)
+    one, other, *_ = networks.first_exchanges(opened)
     typical = networks.typical_deviation(opened)
-    read = network_rows(opened.method, sender, typical)
-    rows = [one.client.train.raw().double().numpy() for one in (sender, other)]
-    assert [networks.shares_near(one, read, typical)[0] for one in rows] == [float(not privacy), 0]
-
-
-@pytest.mark.parametrize("method", ["fedsimclr", "fedcc"])
-def test_the_attack_takes_the_steps_of_the_client(home: Path, method: str) -> None:
-    add_set()
-    opened = networks.opened_run({"method": {"name": method}}, 4, 0)
-    exchange = networks.first_exchanges(opened)[0]
-    answer = Sender.of(opened.method, exchange).answer(exchange.client.train.raw())
-    sent = {name: exchange.left.tensors[name] for name in answer}
-    torch.testing.assert_close(answer, sent, rtol=1e-4, atol=1e-5)
+    read = network_rows(opened.method, one, typical)
+    rows = one.client.train.raw()
+    assert networks.shares_near(rows.numpy(), read, typical) == (1, 1)
+    assert networks.shares_near(other.client.train.raw().numpy(), read, typical)[0] == 0
+    answer = Sender.of(opened.method, one).answer(rows)  # as the attack by matching takes the steps
+    torch.testing.assert_close(answer, {name: one.left.tensors[name] for name in answer})

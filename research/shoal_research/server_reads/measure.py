@@ -82,7 +82,7 @@ def table() -> str:
         wrong = [view["wrong"] / view["rows"] for views in by_clusters.values() for view in views]
         shares = [f"{np.mean(of_seeds):.1%} ({max(of_seeds):.1%})" for of_seeds in exact]
         body.append([case, *shares, f"{np.mean(wrong):.1%}"])
-    return markdown_table(["rows read exactly (up to)", *(f"K = {k}" for k in CLUSTERS), "taken for read, wrong"], body)
+    return markdown_table(["rows read exactly (up to)", *(f"K = {k}" for k in CLUSTERS), "wrongly read"], body)
 
 
 def page_with_table(page: str) -> str:

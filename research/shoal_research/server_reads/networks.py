@@ -34,7 +34,7 @@ BEGIN = "<!-- made by python -m shoal_research.server_reads.networks -->"
 END = "<!-- end of what weights tell -->"
 CLIENTS = 6
 SEEDS = range(3)
-ATTACKED: Mapping[int, int] = {2: 6, 4: 3, 8: 2, 32: 1, 95: 1}
+ATTACKED: Mapping[int, int] = {2: 3, 4: 3, 8: 2, 32: 1, 95: 1}
 """Number of clients that are attacked, by their number of rows."""
 CASES: Mapping[str, dict[str, Any]] = {
     "`fedsimclr`, one step": {"method": {"name": "fedsimclr"}, "local": {"epochs": 1}},
@@ -42,7 +42,10 @@ CASES: Mapping[str, dict[str, Any]] = {
     "`fedcc`, one step of SGD": {"method": {"name": "fedcc"}, "local": {"epochs": 1, "optimiser": "sgd"}},
     "`fedcc`": {"method": {"name": "fedcc"}},
 }
-"""Settings of each row: a batch has all rows of a client, so that an epoch is a step."""
+"""Settings of each column: a batch has all rows of a client, so that an epoch is a step."""
+
+GUESSED = "`fedsimclr`"
+"""The case whose clients are guessed."""
 
 
 class NetworkView(NamedTuple):
@@ -129,17 +132,20 @@ def measure() -> dict[str, Any]:
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return shares of rows that are read, the mean of the seeds and the largest, and the mean share of values."""
-    columns = [str(rows) for rows in ATTACKED]
-    body = [[case, *(cell(by_rows[rows], "near", "values") for rows in columns)] for case, by_rows in figures.items()]
-    (any_case, *_) = figures.values()
-    guessed = ["guessed", *(cell(any_case[rows], "guessed", "guessed_values") for rows in columns)]
-    return markdown_table(["rows read (up to), values", *columns], [*body, guessed])
+    body = []
+    for rows in map(str, ATTACKED):
+        cells = [cell(by_rows[rows], "near", "values") for by_rows in figures.values()]
+        body.append([rows, *cells, cell(figures[GUESSED][rows], "guessed", "guessed_values")])
+    return markdown_table(["rows read (up to), values", *figures, "guessed"], body)
 
 
 def cell(views: list[dict[str, float]], rows: str, values: str) -> str:
     """Return the mean and the largest share of rows, and the mean share of values."""
     shares = [view[rows] for view in views]
-    return f"{np.mean(shares):.0%} ({max(shares):.0%}), {np.mean([view[values] for view in views]):.0%}"
+    read = f"{np.mean(shares):.0%}"
+    if any(shares):
+        read += f" ({max(shares):.0%})"
+    return f"{read}, {np.mean([view[values] for view in views]):.0%}"
 
 
 def page_with_table(page: str) -> str:
