@@ -53,10 +53,8 @@ def test_weights_tell_the_rows_of_their_client_alone(home: Path) -> None:
     add_set()
     opened = networks.opened_run({"method": {"name": "fedsimclr"}}, 2, 0)
     one, other, *_ = networks.first_exchanges(opened)
-    typical = networks.typical_deviation(opened)
-    read = network_rows(opened.method, one, typical)
-    rows = one.client.train.raw()
-    assert networks.shares_near(rows.numpy(), read, typical) == (1, 1)
-    assert networks.shares_near(other.client.train.raw().numpy(), read, typical)[0] == 0
+    read = network_rows(opened.method, one, typical := networks.typical_deviation(opened))
+    rows, others = (each.client.train.raw() for each in (one, other))
+    assert [networks.shares_near(each.numpy(), read, typical)[0] for each in (rows, others)] == [1, 0]
     answer = Sender.of(opened.method, one).answer(rows)  # as the attack by matching takes the steps
-    torch.testing.assert_close(answer, {name: one.left.tensors[name] for name in answer})
+    assert all(torch.allclose(answer[name], one.left.tensors[name], atol=1e-6) for name in answer)

@@ -3,15 +3,16 @@
 The attacker knows what a server knows: the weights that it sent, the client's number of rows, and the run's seed, from
 which the order of batches and the noise of views follow. There are two attacks:
 
-- **By span**, where steps are SGD. The gradient of the first layer is a sum of products with the views that enter it,
-  so that the change of this layer has them in the span of its rows, as long as they are fewer than the columns (for
-  linear layers: Phong et al. 2017, Geiping et al. 2020). The views are known mixtures of the rows, which makes the rows
-  the solution of linear equations, up to the scale and the place of each column: these follow from BatchNorm's
-  statistics. Least squares end it.
+- **By span**, where steps are SGD. The gradient of the first layer is a sum of products with the views that enter it:
+  they span the rows of this layer's change (used of texts by Petrov et al. 2024), and while they are fewer than the
+  columns this tells directions to which all of them are orthogonal. Views are known mixtures of rows, so that the rows
+  solve linear equations, up to the scale and place of each column, which follow from BatchNorm's statistics. Least
+  squares end it.
 - **By matching** (Zhu et al. 2019; Geiping et al. 2020), elsewhere: rows are sought from which the steps lead to the
   weights and statistics that were sent, by L-BFGS through the steps.
 
-The quotient of the gradients of a weight and its bias gives no row here: the first layer has no bias.
+The quotient of the gradients of a weight and its bias (Phong et al. 2017) gives no row here: the first layer has no
+bias.
 
 Symbols in shapes: n rows, k columns, s steps, v = 2n views in a step, e directions outside the span.
 """
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from shoal.methods.contract.base import Client
+from shoal.methods.contract.base import Client, Method
 from shoal.methods.contract.context import LocalSettings
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.training.local_steps import LocalSteps
@@ -147,8 +148,9 @@ class Sender:
     sent: Tensors
 
     @classmethod
-    def of(cls, method: GradientMethod, exchange: Exchange) -> Sender:
+    def of(cls, method: Method, exchange: Exchange) -> Sender:
         """Return what the server has of an exchange in a round."""
+        assert isinstance(method, GradientMethod)
         place = torch.zeros_like(exchange.client.train.index)  # of any sample: only their number counts
         hollow = replace(exchange.client, train=replace(exchange.client.train, index=place, owner=None, place=None))
         sent = {name: one.double() for name, one in exchange.left.tensors.items() if one.is_floating_point()}
@@ -373,7 +375,7 @@ def rows_matched(sender: Sender, typical: np.ndarray, seed: int) -> np.ndarray:
     return found
 
 
-def network_rows(method: GradientMethod, exchange: Exchange, typical: np.ndarray, seed: int = 0) -> np.ndarray:
+def network_rows(method: Method, exchange: Exchange, typical: np.ndarray, seed: int = 0) -> np.ndarray:
     """Return the rows (n, k) that a server takes for a client's, from what was exchanged in a round.
 
     Args:

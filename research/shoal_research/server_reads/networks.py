@@ -22,7 +22,6 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.starting import new_run
-from shoal.methods.training.steps import GradientMethod
 from shoal.review.served.server_view import NEAR, Exchange, distances, played_round
 from shoal_research.kept import RESULTS
 from shoal_research.server_reads.from_weights import network_rows
@@ -46,6 +45,8 @@ CASES: Mapping[str, dict[str, Any]] = {
 
 GUESSED = "`fedsimclr`"
 """The case whose clients are guessed."""
+FAMILY = ("ssd", "fedbyol", "fedema", "fedu2")
+"""Methods that are played with two rows alone."""
 
 
 class NetworkView(NamedTuple):
@@ -93,7 +94,6 @@ def typical_deviation(opened: OpenedRun) -> np.ndarray:
 
 def network_view(opened: OpenedRun, clients: int) -> NetworkView:
     """Return what a server reads, in the first round of a run, of the rows of its first clients."""
-    assert isinstance(opened.method, GradientMethod)
     typical = typical_deviation(opened)
     shares = []
     for exchange in first_exchanges(opened)[:clients]:
@@ -117,16 +117,17 @@ def measure() -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if FILE.exists():
         figures = json.loads(FILE.read_text())
-    for rows, clients in ATTACKED.items():
-        for case, changes in CASES.items():
-            by_rows = figures.setdefault(case, {})
-            if str(rows) not in by_rows:
-                views = [network_view(opened_run(changes, rows, seed), clients) for seed in SEEDS]
-                by_rows[str(rows)] = [
-                    {name: float(f"{share:.4g}") for name, share in view._asdict().items()} for view in views
-                ]
-                print(case, rows, by_rows[str(rows)], flush=True)
-                FILE.write_text(json.dumps(figures, indent=1) + "\n")
+    played = [(rows, case, changes) for rows in ATTACKED for case, changes in CASES.items()]
+    played += [(2, f"`{name}`", {"method": {"name": name}}) for name in FAMILY]
+    for rows, case, changes in played:
+        by_rows = figures.setdefault(case, {})
+        if str(rows) not in by_rows:
+            views = [network_view(opened_run(changes, rows, seed), ATTACKED[rows]) for seed in SEEDS]
+            by_rows[str(rows)] = [
+                {name: float(f"{share:.4g}") for name, share in view._asdict().items()} for view in views
+            ]
+            print(case, rows, by_rows[str(rows)], flush=True)
+            FILE.write_text(json.dumps(figures, indent=1) + "\n")
     return figures
 
 
@@ -134,9 +135,13 @@ def table(figures: Mapping[str, Any]) -> str:
     """Return shares of rows that are read, the mean of the seeds and the largest, and the mean share of values."""
     body = []
     for rows in map(str, ATTACKED):
-        cells = [cell(by_rows[rows], "near", "values") for by_rows in figures.values()]
+        cells = [cell(figures[case][rows], "near", "values") for case in CASES]
         body.append([rows, *cells, cell(figures[GUESSED][rows], "guessed", "guessed_values")])
-    return markdown_table(["rows read (up to), values", *figures, "guessed"], body)
+    family = ", ".join(
+        f"`{name}` {np.mean([view['near'] for view in figures[f'`{name}`']['2']]):.0%}" for name in FAMILY
+    )
+    shares = markdown_table(["rows read (up to), values", *CASES, "guessed"], body)
+    return f"{shares}\n\nOf two rows likewise: {family}."
 
 
 def cell(views: list[dict[str, float]], rows: str, values: str) -> str:
