@@ -24,7 +24,7 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.starting import new_run
 from shoal.review.served.server_view import NEAR, Exchange, distances, played_round
 from shoal_research.kept import RESULTS
-from shoal_research.server_reads.from_weights import network_rows
+from shoal_research.server_reads.from_weights import Sender, network_rows
 from shoal_research.server_reads.measure import BASE, PAGE, add_set
 from shoal_research.words import between, markdown_table
 
@@ -70,7 +70,8 @@ class NetworkView(NamedTuple):
 
 
 def opened_run(changes: dict[str, Any], rows: int, seed: int) -> OpenedRun:
-    """Return a new run in which each client has so many rows."""
+    """Return a new run in which each client has so many rows of the table."""
+    add_set()
     more = {
         "data": {"limit": CLIENTS * rows},
         "partition": {"clients": CLIENTS},
@@ -92,20 +93,34 @@ def typical_deviation(opened: OpenedRun) -> np.ndarray:
     return table[torch.arange(len(table))].double().std(0).numpy()
 
 
+def rows_read(opened: OpenedRun, exchange: Exchange) -> np.ndarray:
+    """Return the rows (n, k) that a server takes for a client's.
+
+    Raises:
+        AssertionError: the attack does not take the client's steps, which lead from its rows to its message.
+    """
+    sent = exchange.left.tensors
+    if opened.settings.privacy.clip is None:
+        answer = Sender.of(opened.method, exchange).answer(exchange.client.train.raw())
+        assert all(torch.allclose(weights, sent[name], atol=1e-4) for name, weights in answer.items())
+    return network_rows(opened.method, exchange, typical_deviation(opened))
+
+
 def network_view(opened: OpenedRun, clients: int) -> NetworkView:
     """Return what a server reads, in the first round of a run, of the rows of its first clients."""
-    typical = typical_deviation(opened)
     shares = []
     for exchange in first_exchanges(opened)[:clients]:
         rows = exchange.client.train.raw().double().numpy()
         drawn = np.random.default_rng(exchange.client.id).normal(rows.mean(0), rows.std(0), rows.shape)
-        taken = (network_rows(opened.method, exchange, typical), np.broadcast_to(rows.mean(0), rows.shape), drawn)
-        shares.append([share for read in taken for share in shares_near(rows, read, typical)])
+        taken = (rows_read(opened, exchange), np.broadcast_to(rows.mean(0), rows.shape), drawn)
+        shares.append([share for read in taken for share in shares_near(opened, exchange, read)])
     return NetworkView._make(np.mean(shares, 0).tolist())
 
 
-def shares_near(rows: np.ndarray, read: np.ndarray, typical: np.ndarray) -> tuple[float, float]:
-    """Return the share of rows (n, k) that some row read is near, and of values that the same row read is near."""
+def shares_near(opened: OpenedRun, exchange: Exchange, read: np.ndarray) -> tuple[float, float]:
+    """Return the share of a client's rows that some row of (n, k) is near, and of values that the same row is near."""
+    rows = exchange.client.train.raw().double().numpy()
+    typical = typical_deviation(opened)
     near = distances(rows, read, typical).min(1) < NEAR
     values = np.abs(read - rows) < NEAR * typical
     return float(near.mean()), float(values.mean())
@@ -113,7 +128,6 @@ def shares_near(rows: np.ndarray, read: np.ndarray, typical: np.ndarray) -> tupl
 
 def measure() -> dict[str, Any]:
     """Return the shares of each seed, by case and number of rows; keep them as they come, and go on where they end."""
-    add_set()
     figures: dict[str, Any] = {}
     if FILE.exists():
         figures = json.loads(FILE.read_text())

@@ -12,7 +12,7 @@ import pytest
 from shoal.cli.console import out
 from shoal.cli.explain import show_server_view
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_folder import RunError
 from shoal.review.served.row_reading import Sent, read_rows
 from shoal.review.served.server_view import Sender, judged, played, server_view
 from tests.runs import straight
@@ -56,17 +56,12 @@ def test_a_space_in_which_nothing_was_sent_is_passed_over() -> None:
     assert view.rows == 30
 
 
-def points(small: Callable[..., Any], **method: Any) -> Any:
-    """Settings of a run on points, whose clients send sums."""
-    return small(
-        method={"name": "fedkmeans", "standardise": True, **method}, data=POINTS, model={"clusters": 9}, rounds=20
-    )
-
-
 def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callable[..., Any]) -> None:
-    run = straight(points(small))
+    method = {"name": "fedkmeans", "standardise": True}
+    run = straight(small(method=method, data=POINTS, model={"clusters": 9}, rounds=20))
     view = server_view(run)
-    assert view.rows == sum(run_sizes(run))
+    table = run.table("clients")
+    assert view.rows == table[table["round"] == 1]["samples"].sum()
     assert 0 < view.exact <= view.near <= 1
     assert played(OpenedRun(run), summed=True)[0].exact < view.exact
     with out.capture() as shown:
@@ -89,11 +84,6 @@ def test_of_k_fed_a_server_reads_the_centres_of_single_points(
 ) -> None:
     run = straight(small(method={"name": "kfed", "min_points": least}, data=POINTS, model={"clusters": 30}, rounds=1))
     assert (server_view(run).exact > 0) == read
-
-
-def run_sizes(run: RunFolder) -> list[int]:
-    table = run.table("clients")
-    return table[table["round"] == 1]["samples"].tolist()
 
 
 def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
