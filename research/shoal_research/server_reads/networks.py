@@ -45,6 +45,8 @@ CASES: Mapping[str, dict[str, Any]] = {
 
 GUESSED = "`fedsimclr`"
 """The case whose clients are guessed."""
+ALIKE = 0.99
+"""Share of a message's values that the attack's steps must give from the true rows: Adam steps by rounding too."""
 FAMILY = ("ssd", "fedbyol", "fedema", "fedu2")
 """Methods that are played with two rows alone."""
 
@@ -102,7 +104,8 @@ def rows_read(opened: OpenedRun, exchange: Exchange) -> np.ndarray:
     sent = exchange.left.tensors
     if opened.settings.privacy.clip is None:
         answer = Sender.of(opened.method, exchange).answer(exchange.client.train.raw())
-        assert all(torch.allclose(weights, sent[name], atol=1e-4) for name, weights in answer.items())
+        alike = [torch.isclose(values, sent[name], atol=1e-5).flatten() for name, values in answer.items()]
+        assert torch.cat(alike).float().mean() > ALIKE
     return network_rows(opened.method, exchange, typical_deviation(opened))
 
 
