@@ -173,11 +173,13 @@ class Sender:
         loss = StepLoss(self.method, steps)
         parameters = {name: one.detach().clone().requires_grad_() for name, one in network.named_parameters()}
         statistics = {name: one.clone() for name, one in network.named_buffers() if one.is_floating_point()}
+        companions = {name: dict(one.named_parameters()) for name, one in steps.companions.items()}
         optimiser = SmoothOptimiser(self.method.context.local)
         with norm_inputs(network) as inputs:
             for positions in steps.batches:
                 gradient = loss.gradient(parameters, steps.inputs((rows[positions],)))
                 parameters = optimiser.step(parameters, gradient)
+                self.method.after_step({name: one.detach() for name, one in parameters.items()}, companions)
                 for name, x in inputs.items():
                     for part, value in (("mean", x.mean(0)), ("var", x.var(0))):
                         kept = statistics[f"{name}.running_{part}"]
