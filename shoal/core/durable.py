@@ -44,20 +44,29 @@ def write_file(path: Path, content: bytes, *, sync: bool = True, sync_name: bool
     Raises:
         OSError: the disk is full, or the place cannot be written. The old file is as it was.
     """
+    with (
+        replacing(path) as scratch,
+        open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file,
+    ):
+        file.write(content)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    if sync and sync_name:
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the hidden name of a file to write, which then takes the place of another; errors as of `write_file`."""
     # Two threads of a process may write the same file: two copies of a cohort, on two threads of a Dask worker.
     scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+        yield scratch
         os.replace(scratch, path)
     except OSError:
         scratch.unlink(missing_ok=True)
         raise
-    if sync and sync_name:
-        sync_folder(path.parent)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,9 @@ TUNING = RESULTS / "label_free.json"
 GROUPS = RESULTS / "label_free_groups.json"
 OFFSETS = RESULTS / "label_free_sites.json"
 RECORDED_AGAIN = RESULTS / "recorded_again.json"
-"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, and methods before they sent less."""
+COUNTS = RESULTS / "label_free_counts.json"
+"""Figures of the tuning sets: spaces and numbers, verdicts, offsets of sites, methods before they sent less, and of
+kinds of counts."""
 NULLS = {"images": ("pixels", "encoder", "untrained"), "tables": ("raw",)}
 """The spaces of the null baselines."""
 TOLERANCE = 0.02
@@ -159,6 +161,16 @@ def recorded_again(figures: Mapping[str, Any]) -> str:
     return markdown_table(["method, sets", "abc9874d", "now", "difference", "lowest", f"lower by {FALL}"], body)
 
 
+def counts(figures: Mapping[str, Any]) -> str:
+    """Return the ACC of kinds of counts by space, each the mean of all draws and dealings."""
+    by_kind: dict[str, list[Mapping[str, float]]] = {}
+    for case, one in figures["counts"].items():
+        by_kind.setdefault(case.rsplit(", ", 2)[0], []).append(one)
+    spaces = ("no counts", "columns as they are", "standardised", "16 components", "64 components")
+    body = [[kind, *(f"{np.mean([one[space] for one in of]):.3f}" for space in spaces)] for kind, of in by_kind.items()]
+    return markdown_table(["ACC", *spaces], body)
+
+
 def own_kinds(figures: Mapping[str, Any]) -> str:
     """Return mean ACC of kinds that chose nothing, before the rules and after, and the intervals over kinds."""
     records = figures["sites"]["own kinds"]
@@ -261,8 +273,8 @@ def tuning_figures() -> dict[str, Any]:
     """Return the figures of the tuning sets, of verdicts (`groups`), of offsets (`sites`) and of unseen sets."""
     found: dict[str, Any] = json.loads(TUNING.read_text())
     more = {"groups": json.loads(GROUPS.read_text()), "sites": json.loads(OFFSETS.read_text())}
-    recorded = json.loads(RECORDED_AGAIN.read_text())
-    return {**found, **more, "unseen": load_kept("unseen", "cpu"), "recorded again": recorded}
+    more |= {"recorded again": json.loads(RECORDED_AGAIN.read_text()), "counts": json.loads(COUNTS.read_text())}
+    return {**found, **more, "unseen": load_kept("unseen", "cpu")}
 
 
 def settings_for(one: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -320,6 +332,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
         "offsets": offsets_table,
         "offsets over sets": offsets_over_sets,
         "recorded again": recorded_again,
+        "counts": counts,
         "own kinds": own_kinds,
         "between spaces": between_spaces,
         "table numbers": table_numbers,

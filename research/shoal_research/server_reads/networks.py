@@ -158,7 +158,7 @@ def table(figures: Mapping[str, Any]) -> str:
         f"`{name}` {np.mean([view['near'] for view in figures[f'`{name}`']['2']]):.0%}" for name in FAMILY
     )
     shares = markdown_table(["rows read (up to), values", *CASES, "guessed"], body)
-    return f"{shares}\n\nOf two rows likewise: {family}."
+    return f"{shares}\n\nTwo rows, also: {family}."
 
 
 def cell(views: list[dict[str, float]], rows: str, values: str) -> str:

@@ -25,6 +25,7 @@ from shoal.data.partition.table import Partition
 from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
 from shoal.engine.messages.fixed_point import form_of_part
 from shoal.engine.messages.wire import Failure, SumPlan
+from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.store.codec import MIN_THREAD_BYTES, load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
 from shoal.engine.store.round_paths import RoundPaths
@@ -203,6 +204,7 @@ class RoundInspection:
         """Read and inspect an answer while other clients train, if it is large and fits into memory beside others."""
         waiting = sum(earlier.bytes_up for earlier, _ in self._early.values())
         if work.bytes_up >= MIN_THREAD_BYTES and waiting + work.bytes_up <= MAX_EARLY_BYTES:
+            keep_freed_memory()  # for the next message
             self._early[work.client] = work, self._threads.submit(self.inspect, work)
 
     def inspected(self, work: FinishedWork) -> InspectedAnswer:

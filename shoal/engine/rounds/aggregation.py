@@ -12,7 +12,6 @@ from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
-from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.checkpoint import adopt, open_round, sync_files
 from shoal.engine.store.finished_work import FinishedWork
@@ -22,9 +21,6 @@ from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.contract.base import Server, Update
 from shoal.methods.contract.context import AnswersRefused
-
-REUSE_MEMORY_BYTES = 1 << 22
-"""Size of a message above which its freed memory is kept for the next message."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +69,6 @@ class Aggregation:
     ) -> RoundState | None:
         """Do the work of `aggregate`."""
         inspection.done = [outcomes.done[client] for client in sorted(outcomes.done)]
-        if inspection.size > REUSE_MEMORY_BYTES:
-            keep_freed_memory()
         with one_thread():
             following = self.next_server(before.server, inspection, needed)
         outcomes.refuse(inspection.refused)

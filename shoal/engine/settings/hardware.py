@@ -130,7 +130,7 @@ def keep_freed_memory() -> None:
     """
     trim_threshold = -1  # malloc.h
     mmap_threshold = -3
-    _mallopt(trim_threshold, 1 << 30)
+    _mallopt(trim_threshold, (1 << 31) - 1)  # above a round's messages, which `MAX_EARLY_BYTES` bounds
     _mallopt(mmap_threshold, 1 << 30)
 
 

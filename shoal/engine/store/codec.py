@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from shoal.core.durable import write_file
+from shoal.core.digests import file_digest
+from shoal.core.durable import replacing, write_file
 from shoal.core.errors import FailureCause, ShoalError, short_text
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.methods.contract.base import Server
@@ -121,14 +121,18 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *
 
 def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
     """Return tensors by name, and a JSON value, as the bytes of a safetensors file."""
+    return safetensors.torch.save(stored(tensors), {"facts": json.dumps(facts)})
+
+
+def stored(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Return tensors as the format takes them: on the CPU, contiguous, none in the memory of another."""
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     storages: set[int] = set()
     for name, tensor in on_cpu.items():
-        # The format refuses two names for the same memory: the second gets a copy.
         if tensor.untyped_storage().data_ptr() in storages:
             on_cpu[name] = tensor.clone()
         storages.add(tensor.untyped_storage().data_ptr())
-    return safetensors.torch.save(on_cpu, {"facts": json.dumps(facts)})
+    return on_cpu
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
@@ -168,14 +172,14 @@ def save_message(path: Path, message: Message) -> str:
     The file is not synced: if a power cut loses it, the client is trained again.
     """
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
-    content = tensor_bytes({**message.tensors, **samples}, message.facts)
-    if len(content) < MIN_THREAD_BYTES:
-        write_atomic(path, content, sync=False, mode=PRIVATE)
-        return hashlib.sha256(content).hexdigest()
-    with ThreadPoolExecutor(1, "digest") as thread:  # while this one waits for the disk
-        digest = thread.submit(hashlib.sha256, content)
-        write_atomic(path, content, sync=False, mode=PRIVATE)
-    return digest.result().hexdigest()
+    tensors = stored({**message.tensors, **samples})
+    with writing(path), replacing(path) as scratch:
+        try:  # in less time than as bytes
+            safetensors.torch.save_file(tensors, scratch, {"facts": json.dumps(message.facts)})
+        except safetensors.SafetensorError:  # which does not say whether the disk is full
+            scratch.write_bytes(tensor_bytes(tensors, message.facts))
+        scratch.chmod(PRIVATE)
+        return file_digest(scratch)
 
 
 def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:

@@ -1,21 +1,22 @@
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
-from shoal.engine.store.codec import StoreError, load_server, load_tensors, save_server, save_tensors
+from shoal.engine.store.codec import StoreError, load_server, load_tensors, save_message, save_server, save_tensors
 from shoal.methods.contract.base import Server
+from shoal.methods.contract.message import Message
 
 
 def test_tensors_that_share_memory_are_kept_apart(tmp_path):
     whole = torch.arange(6.0)
-    save_tensors(tmp_path / "x.safetensors", {"a": whole, "b": whole, "c": whole[2:], "d": torch.ones(2)}, {"n": 1})
+    tensors = {"a": whole, "b": whole, "c": whole[2:], "d": torch.ones(2)}
+    save_tensors(tmp_path / "x.safetensors", tensors, {"n": 1})
     found, facts = load_tensors(tmp_path / "x.safetensors")
     assert facts == {"n": 1}
-    assert torch.equal(found["a"], whole)
-    assert torch.equal(found["b"], whole)
-    assert torch.equal(found["c"], whole[2:])
-    assert torch.equal(found["d"], torch.ones(2))
+    for name, tensor in tensors.items():
+        assert torch.equal(found[name], tensor)
 
 
 def test_tensors_come_in_the_order_of_their_names_each_time(tmp_path):
@@ -47,3 +48,14 @@ def test_a_state_that_does_not_hold_its_model_is_refused(tmp_path: Path, change:
     path.write_bytes(path.read_bytes().replace(*change))
     with pytest.raises(StoreError, match=r"server\.safetensors is damaged or of an older version"):
         load_server(path)
+
+
+def test_a_message_that_does_not_fit_on_the_disk_names_its_file_and_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"a\.safetensors could not be written: File too large"):
+            save_message(tmp_path / "a.safetensors", Message({"weights": torch.zeros(1000)}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
