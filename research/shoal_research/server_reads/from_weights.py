@@ -173,7 +173,7 @@ class Sender:
         loss = StepLoss(self.method, steps)
         parameters = {name: one.detach().clone().requires_grad_() for name, one in network.named_parameters()}
         statistics = {name: one.clone() for name, one in network.named_buffers() if one.is_floating_point()}
-        companions = {name: dict(one.named_parameters()) for name, one in steps.companions.items()}
+        companions: dict[str, Tensors] = {name: dict(one.named_parameters()) for name, one in steps.companions.items()}
         optimiser = SmoothOptimiser(self.method.context.local)
         with norm_inputs(network) as inputs:
             for positions in steps.batches:
