@@ -27,6 +27,7 @@ from shoal_research.kept import (
     write_cells,
 )
 from shoal_research.label_free.tables import COUNTS, GROUPS, LIGHT, OFFSETS, RECORDED_AGAIN, TUNING
+from shoal_research.server_reads.networks import FILE as NETWORKS
 from shoal_research.server_reads.noise import FILE as NOISE
 
 BY_SITE = RESULTS / "label_free_by_site.json"
@@ -61,7 +62,8 @@ def test_every_kept_result_loads_and_every_claim_is_judged_without_settings(monk
             if cells.cells:
                 files.add(RESULTS / f"{name}-{scale}.json")
     assert len(load_kept("neighbour-pool", "cpu").cells) > 100, "of a study that is over"
-    others = {TUNING, BY_SITE, GROUPS, OFFSETS, POOL, CONTROL, SERVER_READS, NOISE, RECORDED_AGAIN, COUNTS, LIGHT}
+    others = {TUNING, BY_SITE, GROUPS, OFFSETS, POOL, CONTROL, SERVER_READS, NOISE, NETWORKS, RECORDED_AGAIN, COUNTS}
+    others.add(LIGHT)
     assert set(RESULTS.glob("*.json")) == files | others
     judged = [one for page in pages.PAGES for one in pages.judged_page(page)]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,16 @@ import pytest
 
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
-from shoal_research.server_reads import noise
+from shoal_research.server_reads import measure, networks, noise
 from shoal_research.server_reads.below_noise import played_below_noise
-from shoal_research.server_reads.measure import PAGE, page_with_table
 
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 
 
-def test_the_tables_are_those_of_the_figures() -> None:
-    page = PAGE.read_text()
-    assert page_with_table(page) == page, "run python -m shoal_research.server_reads.measure"
-    assert noise.page_with_tables(page, json.loads(noise.FILE.read_text())) == page, "run the same of .noise"
+@pytest.mark.parametrize("made", [measure, noise, networks])
+def test_a_table_is_that_of_its_figures(made: Any) -> None:
+    page = measure.PAGE.read_text()
+    assert made.page_with_table(page) == page, f"run python -m {made.__name__}"
 
 
 @pytest.mark.long
@@ -41,5 +39,13 @@ def test_rows_are_read_below_little_noise_alone(
 ) -> None:
     privacy = {"clip": 1.0, "noise": scale, "unit": unit}
     run = new_run(small(method=settings, data=POINTS, rounds=20, privacy=privacy))
-    view, _ = played_below_noise(OpenedRun(run), summed=summed)
+    view = played_below_noise(OpenedRun(run), summed=summed)[0]
     assert (view.near > view.guessed + 0.1) == (scale == 0.001)
+
+
+@pytest.mark.long
+def test_weights_tell_the_rows_of_their_client_alone(home: Path) -> None:
+    opened = networks.opened_run({"method": {"name": "fedsimclr"}}, 2, 0)
+    both = networks.first_exchanges(opened)[:2]
+    read = networks.rows_read(opened, both[0])
+    assert [networks.shares_near(opened, client, read)[0] for client in both] == [1, 0]

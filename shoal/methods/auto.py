@@ -44,7 +44,7 @@ LIGHT_SHARE = 0.5
 CLIENT_BOUND = 0.03
 CLIENT_IMAGES = 300
 """Images are taken in even light where clusters tell of the client by the second figure or more, and in even light by
-less than this share of it. Of fewer images than the third the bound is higher in proportion, as what they tell by chance."""
+less than this share of it. Of fewer images than the third the bound is higher in proportion, as chance is."""
 LANDMARKS = 120
 COMPONENTS = 64
 """Landmarks, and the principal components of an encoder's features among which they lie, with their whitening."""

@@ -78,11 +78,11 @@ def table() -> str:
     """Return the shares of rows that are read exactly, the mean of the seeds and the largest, by case and clusters."""
     body = []
     for case, by_clusters in json.loads(FILE.read_text()).items():
-        exact = [[100 * view["exact"] for view in by_clusters[str(clusters)]] for clusters in CLUSTERS]
-        wrong = [100 * view["wrong"] / view["rows"] for views in by_clusters.values() for view in views]
-        shares = [f"{np.mean(of_seeds):.1f} % (up to {max(of_seeds):.1f})" for of_seeds in exact]
-        body.append([case, *shares, f"{np.mean(wrong):.1f} %"])
-    return markdown_table(["rows read exactly", *(f"K = {k}" for k in CLUSTERS), "taken for read, wrong"], body)
+        exact = [[view["exact"] for view in by_clusters[str(clusters)]] for clusters in CLUSTERS]
+        wrong = [view["wrong"] / view["rows"] for views in by_clusters.values() for view in views]
+        shares = [f"{np.mean(of_seeds):.1%} ({max(of_seeds):.1%})" for of_seeds in exact]
+        body.append([case, *shares, f"{np.mean(wrong):.1%}"])
+    return markdown_table(["rows read exactly (up to)", *(f"K = {k}" for k in CLUSTERS), "wrongly read"], body)
 
 
 def page_with_table(page: str) -> str:

@@ -32,7 +32,7 @@ from shoal_research.kept import RESULTS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 from shoal_research.server_reads.below_noise import played_below_noise, rounds_of
 from shoal_research.server_reads.measure import BASE, PAGE
-from shoal_research.words import markdown_table
+from shoal_research.words import between, markdown_table
 
 FILE = RESULTS / "private_clusters.json"
 BEGIN = "<!-- made by python -m shoal_research.server_reads.noise -->"
@@ -164,12 +164,12 @@ def read_table(figures: Mapping[str, Any]) -> str:
     return markdown_table(["rows: read, guessed", *(f"noise {noise:g}" for noise in NOISES)], body)
 
 
-def page_with_tables(page: str, figures: Mapping[str, Any]) -> str:
+def page_with_table(page: str) -> str:
     """Return the text of the page with the tables between the marks made again."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{accuracy_table(figures)}\n\n{read_table(figures)}\n\n{END}{after}"
+    figures = json.loads(FILE.read_text())
+    return between(page, BEGIN, END, f"{accuracy_table(figures)}\n\n{read_table(figures)}")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page_with_tables(PAGE.read_text(), measure()))
+    measure()
+    PAGE.write_text(page_with_table(PAGE.read_text()))

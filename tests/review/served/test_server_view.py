@@ -12,7 +12,7 @@ import pytest
 from shoal.cli.console import out
 from shoal.cli.explain import show_server_view
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_folder import RunError
 from shoal.review.served.row_reading import Sent, read_rows
 from shoal.review.served.server_view import Sender, judged, played, server_view
 from tests.runs import straight
@@ -31,9 +31,9 @@ def groups(rows: np.ndarray, centres: np.ndarray, least: int = 1) -> Sent:
 def test_a_row_that_moves_between_two_groups_is_read_and_no_other() -> None:
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(-3, 0.5, (20, 4)), rng.normal(3, 0.5, (20, 4)), [[0.1, 0.0, 0.0, 0.0]]])
-    left, right = np.full(4, -3.0), np.full(4, 3.0)
-    before = groups(rows, np.stack([left, right]))
-    after = groups(rows, np.stack([left + 1, right + 1]))
+    centres = np.repeat([[-3.0], [3.0]], 4, axis=1)
+    before = groups(rows, centres)
+    after = groups(rows, centres + 1)
     assert before.counts.tolist() != after.counts.tolist()
     read = read_rows(len(rows), [before, after])
     assert read == pytest.approx(rows[-1:])
@@ -51,22 +51,15 @@ def test_a_group_of_one_row_that_is_held_back_follows_from_the_total() -> None:
 
 def test_a_space_in_which_nothing_was_sent_is_passed_over() -> None:
     rows = np.random.default_rng(1).normal(0, 1, (30, 3))
-    sent = groups(rows, rows[:2])
-    view = judged({(0, b"tied"): Sender(rows - 1, None), (0, b"moved"): Sender(rows, None, [sent])})
-    assert view.rows == 30
-
-
-def points(small: Callable[..., Any], **method: Any) -> Any:
-    """Settings of a run on points, whose clients send sums."""
-    return small(
-        method={"name": "fedkmeans", "standardise": True, **method}, data=POINTS, model={"clusters": 9}, rounds=20
-    )
+    moved = Sender(rows, None, [groups(rows, rows[:2])])
+    assert judged({(0, b"tied"): Sender(rows - 1, None), (0, b"moved"): moved}).rows == 30
 
 
 def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callable[..., Any]) -> None:
-    run = straight(points(small))
+    method = {"name": "fedkmeans", "standardise": True}
+    run = straight(small(method=method, data=POINTS, model={"clusters": 9}, rounds=20))
     view = server_view(run)
-    assert view.rows == sum(run_sizes(run))
+    assert view.rows == run.table("clients").query("round == 1")["samples"].sum()
     assert 0 < view.exact <= view.near <= 1
     assert played(OpenedRun(run), summed=True)[0].exact < view.exact
     with out.capture() as shown:
@@ -83,17 +76,12 @@ def test_of_a_masked_run_the_server_sees_totals_alone(home: Path, small: Callabl
     assert server_view(runs["masked"]) != server_view(runs["integer"])
 
 
-@pytest.mark.parametrize(("least", "read"), [(1, True), (2, False)])
+@pytest.mark.parametrize("least", [1, 2])
 def test_of_k_fed_a_server_reads_the_centres_of_single_points(
-    home: Path, small: Callable[..., Any], least: int, read: bool
+    home: Path, small: Callable[..., Any], least: int
 ) -> None:
     run = straight(small(method={"name": "kfed", "min_points": least}, data=POINTS, model={"clusters": 30}, rounds=1))
-    assert (server_view(run).exact > 0) == read
-
-
-def run_sizes(run: RunFolder) -> list[int]:
-    table = run.table("clients")
-    return table[table["round"] == 1]["samples"].tolist()
+    assert (server_view(run).exact > 0) == (least == 1)
 
 
 def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
@@ -103,8 +91,10 @@ def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small
 
 
 def test_no_row_is_read_exactly_below_noise(home: Path, small: Callable[..., Any]) -> None:
-    private = {"clip": 1.0, "noise": 0.1, "unit": "row"}
-    run = straight(small(method={"name": "fedkmeans"}, data=POINTS, rounds=3, privacy=private))
+    settings = small(
+        method={"name": "fedkmeans"}, data=POINTS, rounds=3, privacy={"clip": 1.0, "noise": 0.1, "unit": "row"}
+    )
+    run = straight(settings)
     assert server_view(run).exact == 0
     with out.capture() as shown:
         show_server_view(run, as_json=False)

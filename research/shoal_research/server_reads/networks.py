@@ -1,0 +1,180 @@
+"""The share of patients whose measurements a server reads from weights of networks, on the table of `measure`.
+
+The six clients have 2 to 95 rows. Beside what the attack reads stands what is hit if each row is taken for its client's
+mean, which BatchNorm's statistics tell.
+
+    python -m shoal_research.server_reads.networks    # goes on where it ended, and writes the table of docs/privacy.md
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.warm_start import initial_state
+from shoal.engine.workers.arithmetic import arithmetic
+from shoal.lifecycle.starting import new_run
+from shoal.review.served.server_view import NEAR, Exchange, distances, played_round
+from shoal_research.kept import RESULTS
+from shoal_research.server_reads.from_weights import Sender, network_rows
+from shoal_research.server_reads.measure import BASE, PAGE, add_set
+from shoal_research.words import between, markdown_table
+
+FILE = RESULTS / "network_reads.json"
+BEGIN = "<!-- made by python -m shoal_research.server_reads.networks -->"
+END = "<!-- end of what weights tell -->"
+CLIENTS = 6
+SEEDS = range(3)
+ATTACKED: Mapping[int, int] = {2: 3, 4: 3, 8: 2, 32: 1, 95: 1}
+"""Number of clients that are attacked, by their number of rows."""
+CASES: Mapping[str, dict[str, Any]] = {
+    "`fedsimclr`, one step": {"method": {"name": "fedsimclr"}, "local": {"epochs": 1}},
+    "`fedsimclr`": {"method": {"name": "fedsimclr"}},
+    "`fedcc`, one step of SGD": {"method": {"name": "fedcc"}, "local": {"epochs": 1, "optimiser": "sgd"}},
+    "`fedcc`": {"method": {"name": "fedcc"}},
+}
+"""Settings of each column: a batch has all rows of a client, so that an epoch is a step."""
+
+GUESSED = "`fedsimclr`"
+"""The case whose clients are guessed."""
+ALIKE = 0.99
+"""Share of a message's values that the attack's steps must give from the true rows: Adam steps by rounding too."""
+FAMILY = ("ssd", "fedbyol", "fedema", "fedu2")
+"""Methods that are played with two rows alone."""
+
+
+class NetworkView(NamedTuple):
+    """Shares of rows, and of single values, within `NEAR` deviations of the table's columns.
+
+    Attributes:
+        near: share of rows of which every column is read.
+        values: share of values that are read.
+        guessed: share of rows that are read if each is taken for the client's mean.
+        guessed_values: share of values likewise.
+        drawn: share of rows that draws with the client's mean and deviation hit.
+        drawn_values: share of values likewise.
+    """
+
+    near: float
+    values: float
+    guessed: float
+    guessed_values: float
+    drawn: float
+    drawn_values: float
+
+
+def opened_run(changes: dict[str, Any], rows: int, seed: int) -> OpenedRun:
+    """Return a new run in which each client has so many rows of the table."""
+    add_set()
+    more = {
+        "data": {"limit": CLIENTS * rows},
+        "partition": {"clients": CLIENTS},
+        "model": {"clusters": 2},
+        "seed": seed,
+    }
+    return OpenedRun(new_run(make_settings(merge(dict(BASE), changes, more))))
+
+
+def first_exchanges(opened: OpenedRun) -> list[Exchange]:
+    """Return what is exchanged in the first round of a run."""
+    with one_thread(), arithmetic(opened.precision):
+        return played_round(opened, initial_state(opened), {})[1]
+
+
+def typical_deviation(opened: OpenedRun) -> np.ndarray:
+    """Return the deviation of each column over all rows of the table, (k,)."""
+    table = opened.data.train_x
+    return table[torch.arange(len(table))].double().std(0).numpy()
+
+
+def rows_read(opened: OpenedRun, exchange: Exchange) -> np.ndarray:
+    """Return the rows (n, k) that a server takes for a client's.
+
+    Raises:
+        AssertionError: the attack does not take the client's steps, which lead from its rows to its message.
+    """
+    sent = exchange.left.tensors
+    if opened.settings.privacy.clip is None:
+        answer = Sender.of(opened.method, exchange).answer(exchange.client.train.raw())
+        alike = [torch.isclose(values, sent[name], atol=1e-5).flatten() for name, values in answer.items()]
+        assert torch.cat(alike).float().mean() > ALIKE
+    return network_rows(opened.method, exchange, typical_deviation(opened))
+
+
+def network_view(opened: OpenedRun, clients: int) -> NetworkView:
+    """Return what a server reads, in the first round of a run, of the rows of its first clients."""
+    shares = []
+    for exchange in first_exchanges(opened)[:clients]:
+        rows = exchange.client.train.raw().double().numpy()
+        drawn = np.random.default_rng(exchange.client.id).normal(rows.mean(0), rows.std(0), rows.shape)
+        taken = (rows_read(opened, exchange), np.broadcast_to(rows.mean(0), rows.shape), drawn)
+        shares.append([share for read in taken for share in shares_near(opened, exchange, read)])
+    return NetworkView._make(np.mean(shares, 0).tolist())
+
+
+def shares_near(opened: OpenedRun, exchange: Exchange, read: np.ndarray) -> tuple[float, float]:
+    """Return the share of a client's rows that some row of (n, k) is near, and of values that the same row is near."""
+    rows = exchange.client.train.raw().double().numpy()
+    typical = typical_deviation(opened)
+    near = distances(rows, read, typical).min(1) < NEAR
+    values = np.abs(read - rows) < NEAR * typical
+    return float(near.mean()), float(values.mean())
+
+
+def measure() -> dict[str, Any]:
+    """Return the shares of each seed, by case and number of rows; keep them as they come, and go on where they end."""
+    figures: dict[str, Any] = {}
+    if FILE.exists():
+        figures = json.loads(FILE.read_text())
+    played = [(rows, case, changes) for rows in ATTACKED for case, changes in CASES.items()]
+    played += [(2, f"`{name}`", {"method": {"name": name}}) for name in FAMILY]
+    for rows, case, changes in played:
+        by_rows = figures.setdefault(case, {})
+        if str(rows) not in by_rows:
+            views = [network_view(opened_run(changes, rows, seed), ATTACKED[rows]) for seed in SEEDS]
+            by_rows[str(rows)] = [
+                {name: float(f"{share:.4g}") for name, share in view._asdict().items()} for view in views
+            ]
+            print(case, rows, by_rows[str(rows)], flush=True)
+            FILE.write_text(json.dumps(figures, indent=1) + "\n")
+    return figures
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return shares of rows that are read, the mean of the seeds and the largest, and the mean share of values."""
+    body = []
+    for rows in map(str, ATTACKED):
+        cells = [cell(figures[case][rows], "near", "values") for case in CASES]
+        body.append([rows, *cells, cell(figures[GUESSED][rows], "guessed", "guessed_values")])
+    family = ", ".join(
+        f"`{name}` {np.mean([view['near'] for view in figures[f'`{name}`']['2']]):.0%}" for name in FAMILY
+    )
+    shares = markdown_table(["rows read (up to), values", *CASES, "guessed"], body)
+    return f"{shares}\n\nTwo rows, also: {family}."
+
+
+def cell(views: list[dict[str, float]], rows: str, values: str) -> str:
+    """Return the mean and the largest share of rows, and the mean share of values."""
+    shares = [view[rows] for view in views]
+    read = f"{np.mean(shares):.0%}"
+    if any(shares):
+        read += f" ({max(shares):.0%})"
+    return f"{read}, {np.mean([view[values] for view in views]):.0%}"
+
+
+def page_with_table(page: str) -> str:
+    """Return the text of the page with the table between the marks made again."""
+    return between(page, BEGIN, END, table(json.loads(FILE.read_text())))
+
+
+if __name__ == "__main__":
+    measure()
+    PAGE.write_text(page_with_table(PAGE.read_text()))
