@@ -28,7 +28,7 @@ def test_tensors_come_in_the_order_of_their_names_each_time(tmp_path):
         assert list(found) == sorted(tensors)
 
 
-def test_a_broken_header_is_told_in_one_line_that_can_be_printed(tmp_path: Path) -> None:
+def test_a_broken_header_is_told_in_one_line_that_can_be_printed(tmp_path):
     save_tensors(tmp_path / "server.safetensors", {"weight": torch.ones(2)})
     whole = (tmp_path / "server.safetensors").read_bytes()
     (tmp_path / "server.safetensors").write_bytes(whole.replace(b"F32", b"F\xcc\xb2", 1))  # a combining line
@@ -50,7 +50,7 @@ def test_a_state_that_does_not_hold_its_model_is_refused(tmp_path: Path, change:
         load_server(path)
 
 
-def test_a_message_that_does_not_fit_on_the_disk_names_its_file_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_message_that_does_not_fit_on_the_disk_names_its_file_and_leaves_nothing(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
