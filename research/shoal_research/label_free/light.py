@@ -83,7 +83,7 @@ def judged(x: np.ndarray, y: np.ndarray) -> dict[str, list[dict[str, float]]]:
     shown = lit(x, site, rng)
     images = in_unit_range(shown)
     one = tells((encoded(images), encoded(even_light(images))), site, clusters, 0)
-    if "light_gain" in one or LEAST_BOUND <= one["by"] < SLIGHT:
+    if LEAST_BOUND <= one["by"] < SLIGHT or one["light_by"] < LIGHT_SHARE * one["by"]:
         one |= {"acc": accuracy(shown, y, site), "light_acc": accuracy(evened(shown), y, site)}
         one["plain_acc"] = accuracy(x, y, site)
     return {**told, "light": [one]}
