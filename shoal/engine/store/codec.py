@@ -174,11 +174,11 @@ def save_message(path: Path, message: Message) -> str:
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
     tensors = stored({**message.tensors, **samples})
     with writing(path), replacing(path) as scratch:
+        scratch.touch(PRIVATE)
         try:  # in less time than as bytes
             safetensors.torch.save_file(tensors, scratch, {"facts": json.dumps(message.facts)})
         except safetensors.SafetensorError:  # which does not say whether the disk is full
             scratch.write_bytes(tensor_bytes(tensors, message.facts))
-        scratch.chmod(PRIVATE)
         return file_digest(scratch)
 
 
