@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -77,7 +78,8 @@ class RoundCheckpoints:
         run = self.facts.run
         close_round(run, after.round, record)
         self._pruning.closed(after.round, after.memory_index.replaced)
-        shutil.rmtree(RoundPaths(run.path, after.round).work, ignore_errors=True)
+        # Many large files, while the next round trains.
+        threading.Thread(target=shutil.rmtree, args=(RoundPaths(run.path, after.round).work, True)).start()
         self.history.add(record)
         rounds = self.facts.settings.rounds
         run.set_status(RUNNING, after.round, rounds=rounds, quarantined=tuple(self.history.quarantined) or None)

@@ -28,7 +28,7 @@ from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
 
-MIN_COHORT_SECONDS = 2.0
+MIN_COHORT_SECONDS = 0.4
 """Shortest training of a cohort, if there are enough clients."""
 MAX_COHORTS_PER_SLOT = 8
 """Most cohorts for each slot in a round."""
@@ -257,7 +257,8 @@ def answers(run: RunFolder, round: int, work: FinishedWork, plan: SumPlan | None
 def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:
     """Divide clients into cohorts of about equal length, the longest first, so that no slot begins a long one late.
 
-    A cohort has a cost (a task run), so that short clients share one, as long as every slot has work.
+    A cohort has a cost (a task run), so that short clients share one, as long as every slot has work. Answers of one
+    are inspected while the next trains.
 
     Args:
         expected: time of each client.
