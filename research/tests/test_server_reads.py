@@ -46,6 +46,4 @@ def test_rows_are_read_below_little_noise_alone(
 @pytest.mark.long
 def test_weights_tell_the_rows_of_their_client_alone(home: Path) -> None:
     opened = networks.opened_run({"method": {"name": "fedsimclr"}}, 2, 0)
-    both = networks.first_exchanges(opened)[:2]
-    read = networks.rows_read(opened, both[0])
-    assert [networks.shares_near(opened, client, read)[0] for client in both] == [1, 0]
+    assert networks.weights_view(opened)[2:] == (1, 0, 0), "near, guessed, wrong"

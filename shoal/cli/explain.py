@@ -81,8 +81,8 @@ def show_server_view(run: RunFolder, *, as_json: bool) -> None:
         return
     out.print(f"The server of run {run.name} reads {view.exact:.1%} of {view.rows:,} rows exactly, in every column.")
     out.print(
-        f"Within {NEAR:g} standard deviations in every column: {view.near:.1%}; by taking each row for the centre "
-        f"of its cluster: {view.guessed:.1%}. Taken for read, and no client's: {view.wrong:,} rows."
+        f"Within {NEAR:g} standard deviations in every column: {view.near:.1%}; by guessing, each row as the centre of "
+        f"its cluster or of its client: {view.guessed:.1%}. Taken for read, and no client's: {view.wrong:,} rows."
     )
     if run.settings().privacy.secret:
         out.print("The messages have noise: how near a server comes that knows all other rows, docs/privacy.md says.")

@@ -1,7 +1,7 @@
 """The share of patients whose measurements a server reads from weights of networks, on the table of `measure`.
 
 The six clients have 2 to 95 rows. Beside what the attack reads stands what is hit if each row is taken for its client's
-mean, which BatchNorm's statistics tell.
+mean, which BatchNorm's statistics tell. `shoal explain RUN --server-sees` does the same with the clients of a run.
 
     python -m shoal_research.server_reads.networks    # goes on where it ended, and writes the table of docs/privacy.md
 """
@@ -9,6 +9,7 @@ mean, which BatchNorm's statistics tell.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,12 +20,22 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunError
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.starting import new_run
-from shoal.review.served.server_view import NEAR, Exchange, distances, played_round
+from shoal.methods.training.steps import GradientMethod
+from shoal.review.served.server_view import (
+    NEAR,
+    Exchange,
+    ServerView,
+    compared,
+    distances,
+    of_all_clients,
+    played_round,
+)
 from shoal_research.kept import RESULTS
-from shoal_research.server_reads.from_weights import Sender, network_rows
+from shoal_research.server_reads.from_weights import FIRST_NORM, Sender, SpanReading, network_rows
 from shoal_research.server_reads.measure import BASE, PAGE, add_set
 from shoal_research.words import between, markdown_table
 
@@ -45,6 +56,8 @@ CASES: Mapping[str, dict[str, Any]] = {
 
 GUESSED = "`fedsimclr`"
 """The case whose clients are guessed."""
+MOST_MATCHED = 3
+"""Clients of a run whose rows are sought by matching, which is slow."""
 ALIKE = 0.99
 """Share of a message's values that the attack's steps must give from the true rows: Adam steps by rounding too."""
 FAMILY = ("ssd", "fedbyol", "fedema", "fedu2")
@@ -99,14 +112,53 @@ def rows_read(opened: OpenedRun, exchange: Exchange) -> np.ndarray:
     """Return the rows (n, k) that a server takes for a client's.
 
     Raises:
-        AssertionError: the attack does not take the client's steps, which lead from its rows to its message.
+        RunError: the attack does not take the client's steps, which lead from its rows to its message.
     """
     sent = exchange.left.tensors
     if opened.settings.privacy.clip is None:
         answer = Sender.of(opened.method, exchange).answer(exchange.client.train.raw())
         alike = [torch.isclose(values, sent[name], atol=1e-5).flatten() for name, values in answer.items()]
-        assert torch.cat(alike).float().mean() > ALIKE
+        if torch.cat(alike).float().mean() <= ALIKE:
+            name = opened.settings.method.name
+            raise RunError(f"the steps of method {name!r} are not among those that are played (docs/privacy.md)")
     return network_rows(opened.method, exchange, typical_deviation(opened))
+
+
+def weights_view(opened: OpenedRun) -> ServerView:
+    """Return what the server of a run reads of its clients' rows from the weights of the first round.
+
+    By span where that is possible; by matching of the `MOST_MATCHED` clients with the fewest rows.
+
+    Raises:
+        RunError: the run is not of a kind that is played.
+    """
+    method = opened.method
+    name = opened.settings.method.name
+    if opened.spec.kind != "vector" or not isinstance(method, GradientMethod) or method.context.summed:
+        raise RunError(
+            f"only messages of networks of tables are played, without sums: docs/privacy.md tells of {name!r}"
+        )
+    exchanges = sorted(first_exchanges(opened), key=lambda exchange: len(exchange.client.train))
+    if f"{FIRST_NORM}.running_mean" not in exchanges[0].left.tensors:
+        raise RunError(
+            f"the messages of method {name!r} are not among those that are played: docs/privacy.md has these"
+        )
+    typical = typical_deviation(opened)
+    views = []
+    matched = 0
+    for exchange in exchanges:
+        rows = exchange.client.train.raw().double().numpy()
+        read = rows[:0]
+        by_span = SpanReading.possible(Sender.of(method, exchange))
+        if by_span or matched < MOST_MATCHED:
+            matched += not by_span
+            read = rows_read(opened, exchange)
+        view = compared(rows, read, rows.mean(0, keepdims=True), typical)
+        views.append(view)
+        how = "by span" if by_span else "by matching"
+        told = f"{view.near:.0%} are near one that is read {how}" if len(read) else "they are not looked for"
+        print(f"client {exchange.client.id}, {len(rows)} rows: {told}", file=sys.stderr, flush=True)
+    return of_all_clients(views)
 
 
 def network_view(opened: OpenedRun, clients: int) -> NetworkView:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from itertools import repeat
 from typing import NamedTuple
 
@@ -41,6 +42,9 @@ NEAR = 0.1
 """Standard deviations of a column within which a value counts as read."""
 EXACT = 1e-6
 """Standard deviations of a column within which a value counts as read exactly."""
+ATTACKS = "shoal.attacks"
+"""The group of entry points by which a package adds an attack on messages that hold no sums of rows: `weights`, a
+function from an `OpenedRun` to a `ServerView`."""
 EVERYBODY = -1
 """Stands for the client where the server sees only sums over all clients."""
 COUNTS = ("counts", "weights")
@@ -54,7 +58,8 @@ class ServerView(NamedTuple):
         rows: number of training rows.
         exact: share of which every column is read exactly.
         near: share of which every column is read to within `NEAR` standard deviations.
-        guessed: the same share where each row is taken for the centre of its cluster, as anyone can who has the model.
+        guessed: the same share where each row is taken for the centre of its cluster, as anyone can who has the model;
+            of an added attack, where it is guessed otherwise.
         wrong: number of rows that the attack takes for read, and that no client holds.
     """
 
@@ -97,17 +102,21 @@ def server_view(run: RunFolder) -> ServerView:
     """Return what the server of a finished run reads of the clients' rows: of a masked run, from sums over all clients.
 
     Raises:
-        RunError: the rows are at sites, the run's messages hold no sums of rows, it had asynchronous rounds, or it
-            cannot be played again to the same bits.
+        RunError: the rows are at sites, the run's messages hold no sums of rows and no package adds another attack, it
+            had asynchronous rounds, or it cannot be played again to the same bits.
     """
     check_rows_here(run)
     opened = OpenedRun(run)
     settings = opened.settings
     if type(opened.method).summed_rows is Method.summed_rows:
-        raise RunError(
-            f"the messages of run {run.name} hold no sums of rows, which alone are looked for: docs/privacy.md says "
-            f"what the messages of method {settings.method.name!r} reveal"
-        )
+        added = entry_points(group=ATTACKS, name="weights")
+        if not added:
+            raise RunError(
+                f"the messages of run {run.name} hold no sums of rows: docs/privacy.md says what they reveal; "
+                "shoal-research (research/) looks for rows in weights"
+            )
+        view: ServerView = next(iter(added)).load()(opened)
+        return view
     if settings.participation.buffer:
         raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
     view, server = played(opened, summed=settings.privacy.sums == "masked")
@@ -223,7 +232,11 @@ def added_up(senders: list[Sender]) -> Sender:
 
 
 def judged(senders: Senders) -> ServerView:
-    """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
+    """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows.
+
+    Raises:
+        RunError: nobody sent a sum of rows.
+    """
     clients: dict[int, ServerView] = {}
     for (client, _), sender in senders.items():
         if not sender.sent:
@@ -232,7 +245,13 @@ def judged(senders: Senders) -> ServerView:
         view = view_of(sender, np.concatenate(alike).std(0))
         if client not in clients or view.exact > clients[client].exact:
             clients[client] = view
-    views = list(clients.values())
+    if not clients:
+        raise RunError("the run has no round whose messages hold sums of rows: nothing is looked for")
+    return of_all_clients(list(clients.values()))
+
+
+def of_all_clients(views: list[ServerView]) -> ServerView:
+    """Return the shares of all rows, from those of each client's."""
     rows = [view.rows for view in views]
     exact, near, guessed = np.average([view[1:4] for view in views], 0, rows).tolist()
     return ServerView(sum(rows), exact, near, guessed, sum(view.wrong for view in views))
@@ -241,10 +260,22 @@ def judged(senders: Senders) -> ServerView:
 def view_of(sender: Sender, spread: np.ndarray) -> ServerView:
     """Return the shares of one client's rows that the attack reads; `spread` has the deviation of each column (k,)."""
     read = read_rows(len(sender.rows), sender.sent, sender.total)
-    away = distances(sender.rows, read, spread)
-    nearest = away.min(1, initial=np.inf)
     centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
-    guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf)
+    return compared(sender.rows, read, centres, spread)
+
+
+def compared(rows: np.ndarray, read: np.ndarray, guesses: np.ndarray, spread: np.ndarray) -> ServerView:
+    """Return the shares of a client's rows (n, k) that are read, and guessed.
+
+    Args:
+        rows: the client's.
+        read: what an attack takes for rows, (m, k).
+        guesses: what anyone would, (g, k).
+        spread: deviation of each column, (k,).
+    """
+    away = distances(rows, read, spread)
+    nearest = away.min(1, initial=np.inf)
+    guessed = distances(rows, guesses, spread).min(1, initial=np.inf)
     shares = [float(below.mean()) for below in (nearest < EXACT, nearest < NEAR, guessed < NEAR)]
     wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
     return ServerView._make((len(nearest), *shares, wrong))

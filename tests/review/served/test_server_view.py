@@ -53,6 +53,8 @@ def test_a_space_in_which_nothing_was_sent_is_passed_over() -> None:
     rows = np.random.default_rng(1).normal(0, 1, (30, 3))
     moved = Sender(rows, None, [groups(rows, rows[:2])])
     assert judged({(0, b"tied"): Sender(rows - 1, None), (0, b"moved"): moved}).rows == 30
+    with pytest.raises(RunError, match="no round whose messages"):
+        judged({})
 
 
 def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callable[..., Any]) -> None:
@@ -84,9 +86,12 @@ def test_of_k_fed_a_server_reads_the_centres_of_single_points(
     assert (server_view(run).exact > 0) == (least == 1)
 
 
-def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
+def test_a_method_that_sends_models_needs_an_attack_of_another_package(
+    home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = straight(small(method={"name": "fedcc"}, rounds=1))
-    with pytest.raises(RunError, match="hold no sums of rows"):
+    monkeypatch.setattr("shoal.review.served.server_view.entry_points", lambda **_: ())
+    with pytest.raises(RunError, match="looks for rows in weights"):
         server_view(run)
 
 
