@@ -226,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         "numbers of which most are 0",
         {
             **KMEANS,
-            "method": {"name": "fedkmeans", "standardise": False, "representation": "counts", "space": "directions"},
+            "method": {"name": "fedkmeans", "standardise": True, "representation": "counts", "space": "directions"},
         },
     ),
     Rule(

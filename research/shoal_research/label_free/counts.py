@@ -3,7 +3,8 @@
     python -m shoal_research.label_free.counts        # half an hour on a core
 
 Each kind is drawn three times and dealt to six sites, evenly and by Dirichlet(0.1). Counts are clustered as log(1 + x),
-as unit vectors: with columns as they are, standardised, and standardised and projected onto 16 or 64 components.
+as unit vectors: with columns as they are, divided by the root of their deviation, standardised, and standardised and
+projected onto 16 or 64 components.
 
 Texts are the news of AG News, and two kinds that every installation has: what functions of packages say of themselves,
 and the source files of these packages, by package.
@@ -34,13 +35,15 @@ SEEDS = 3
 TEXTS = 1_000
 WORDS = 500
 PACKAGES = ("matplotlib", "networkx", "scipy", "sqlalchemy", "torch")
+ROOTS = "by the root of their deviation"
 LOGARITHMS = {"representation": "counts", "space": "directions"}
 SPACES: Mapping[str, dict[str, Any]] = {
     "no counts": {},
     "columns as they are": {**LOGARITHMS, "standardise": False},
-    "standardised": {**LOGARITHMS, "standardise": True},
-    "16 components": {**LOGARITHMS, "standardise": True, "components": 16},
-    "64 components": {**LOGARITHMS, "standardise": True, "components": 64},
+    ROOTS: {**LOGARITHMS, "standardise": True},
+    "standardised": {"space": "directions", "standardise": True},
+    "16 components": {"space": "directions", "standardise": True, "components": 16},
+    "64 components": {"space": "directions", "standardise": True, "components": 64},
 }
 """Settings of K-means; the first is that of columns that are not taken for counts."""
 Counts = tuple[np.ndarray, np.ndarray]
@@ -147,6 +150,13 @@ KINDS: Mapping[str, Callable[[int], Counts]] = {
 """The first six choose the space; the others choose nothing."""
 
 
+def rows_for(space: str, x: np.ndarray) -> np.ndarray:
+    """Return the table (n, columns) of counts that K-means gets in a space."""
+    if not SPACES[space]:
+        return evened(x)
+    return x if "representation" in SPACES[space] else np.log1p(x)
+
+
 def measure() -> None:
     """Measure every draw that the file does not hold: ACC by kind, dealing, seed and space."""
     kept: dict[str, dict[str, float]] = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
@@ -158,7 +168,7 @@ def measure() -> None:
                 site = deal(y, np.random.default_rng(seed))
                 for name in SPACES.keys() - acc.keys():
                     with tempfile.TemporaryDirectory() as folder:
-                        rows = x if SPACES[name] else evened(x)
+                        rows = rows_for(name, x)
                         world = Sites(rows, y, site, seed, Path(folder), ())
                         acc[name] = round(world.accuracy(**SPACES[name]), 4)
                 COUNTS.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")

@@ -169,7 +169,8 @@ def counts(figures: Mapping[str, Any]) -> str:
     by_kind: dict[str, list[Mapping[str, float]]] = {}
     for case, one in figures["counts"].items():
         by_kind.setdefault(case.rsplit(", ", 2)[0], []).append(one)
-    spaces = ("no counts", "columns as they are", "standardised", "16 components", "64 components")
+    ways = ("columns as they are", "by the root of their deviation", "standardised", "16 components", "64 components")
+    spaces = ("no counts", *ways)
     body = [[kind, *(f"{np.mean([one[space] for one in of]):.3f}" for space in spaces)] for kind, of in by_kind.items()]
     return markdown_table(["ACC", *spaces], body)
 

@@ -126,6 +126,7 @@ class SetLedger:
 
 def total(ledgers: Sequence[Ledger], delta: float) -> Spent:
     """Return epsilon of several runs together."""
-    sent = sum(ledger.rho_sent for ledger in ledgers)
-    mean = sum(ledger.rho_mean for ledger in ledgers)
-    return Spent(epsilon(sent, delta), epsilon(mean, delta))
+    return Spent(
+        epsilon(sum(ledger.rho_sent for ledger in ledgers), delta),
+        epsilon(sum(ledger.rho_mean for ledger in ledgers), delta),
+    )

@@ -271,11 +271,11 @@ def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -
         count = min(count, max(slots, enough))
     loads = [(0.0, number) for number in range(count)]
     cohorts: list[list[int]] = [[] for _ in loads]
-    for client in sorted(expected, key=lambda c: (-expected[c], c)):
+    for client in sorted(expected, key=lambda c: -expected[c]):
         load, number = heapq.heappop(loads)
         cohorts[number].append(client)
         heapq.heappush(loads, (load + expected[client], number))
-    return sorted(cohorts, key=lambda cohort: (-sum(expected[c] for c in cohort), cohort))
+    return sorted(cohorts, key=lambda cohort: -sum(expected[c] for c in cohort))
 
 
 def clients_of(groups: Iterable[Iterable[int]]) -> list[int]:

@@ -57,8 +57,8 @@ class SpaceSettings:
     )
     standardise: bool | None = setting(
         None,
-        "scale each column to variance 1 over the federation; none: where columns are measurements (tables, and "
-        "windows of several channels), not for embeddings and images",
+        "scale each column to variance 1 over the federation (of counts: divide it by the root of its deviation); "
+        "none: where columns are measurements (tables, and windows of several channels), not for embeddings and images",
     )
     components: int = setting(
         0, "number of principal components of the federation to keep; 0: all columns as they are", ge=0
@@ -152,6 +152,8 @@ def fitted_space(
     if settings.standardise or layer_widths:
         widths = column_widths if settings.standardise else layer_widths
         space[SCALE] = torch.where(varies, group_variance(variance.masked_fill(~varies, 0), widths).rsqrt(), 0.0)
+        if settings.representation == "counts":  # 0 stays 0, and columns of rare words do not outweigh all others
+            return {MEAN: 0 * mean, SCALE: space[SCALE].sqrt()}
     return space
 
 

@@ -54,7 +54,7 @@ def test_directions_of_counts_find_what_counts_hide(tmp_path: Path) -> None:
     rows = Rows(tmp_path, x, y, np.arange(240) % 5)
     plain = rows.method("fedkmeans", standardise=False)
     assert rows.accuracy(plain, rows.run(plain)) < 0.7
-    method = rows.method("fedkmeans", standardise=False, representation="counts", space="directions")
+    method = rows.method("fedkmeans", standardise=True, representation="counts", space="directions")
     server = rows.run(method)
     assert rows.accuracy(method, server) > 0.95
     found = method.predictor(server)(torch.from_numpy(x.astype(np.float32))).cluster
