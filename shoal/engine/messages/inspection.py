@@ -255,16 +255,12 @@ class RoundInspection:
         return len(self.refused) == before
 
     @property
-    def size(self) -> int:
-        """Bytes of the largest message to the server."""
-        return max((work.bytes_up for work in self.done), default=0)
-
-    @property
     def threads(self) -> int:
         """Threads that read messages ahead: one for small ones, and so few that large ones fit into memory."""
-        if self.size < MIN_THREAD_BYTES:
+        largest = max((work.bytes_up for work in self.done), default=0)
+        if largest < MIN_THREAD_BYTES:
             return 1
-        return max(1, min(MAX_THREADS, MAX_READ_AHEAD_BYTES // self.size))
+        return max(1, min(MAX_THREADS, MAX_READ_AHEAD_BYTES // largest))
 
     @property
     def round(self) -> int:

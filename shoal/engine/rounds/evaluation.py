@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from shoal.engine.messages.wire import Answer, Call, Evaluate, EvaluateAnswer, Failure
 from shoal.engine.rounds.round_state import RoundState
@@ -54,12 +55,14 @@ class EvaluationStep:
             return {}
         if final:
             release_freed_memory()  # of the rounds' messages
-        name = f"round {state.round}, evaluate"
+        submit = partial(
+            self.runner.submit, "evaluate", f"round {state.round}, evaluate", partial(self.answer, state, final=final)
+        )
         try:
-            answer = self.runner.submit("evaluate", name, lambda: self.answer(state, final=final)).result()
+            answer = submit().result()
         except WorkerLost as lost:
             self.tell("slot_lost", round=state.round, message=str(lost))
-            answer = self.runner.submit("evaluate", name, lambda: self.answer(state, final=final)).result()
+            answer = submit().result()
         if isinstance(answer, Failure):
             raise RunError(f"round {state.round} could not be evaluated: {answer.error}")
         assert isinstance(answer, EvaluateAnswer)

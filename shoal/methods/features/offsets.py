@@ -50,7 +50,7 @@ class SiteFit(NamedTuple):
     cost: Tensor
 
 
-def site_fit(z: Tensor, centres: Tensor, share: float, mean: Tensor) -> SiteFit:
+def site_fit(z: Tensor, centres: Tensor, share: float, mean: Tensor, samples: float = 0) -> SiteFit:
     """Return the offset of a site; 0 where it has few samples, or where its clusters do not agree on one.
 
     Args:
@@ -58,9 +58,10 @@ def site_fit(z: Tensor, centres: Tensor, share: float, mean: Tensor) -> SiteFit:
         centres: (c, k).
         share: of its mean's distance from the federation's with which it begins; 0: it has no offset.
         mean: of the federation's vectors, (k,).
+        samples: for which the vectors stand, if these are more.
     """
     plain = SiteFit(z.new_zeros(z.shape[1]), nearest(z, centres[None])[1].sum())
-    if share == 0 or not enough_samples(len(z), len(centres)):
+    if share == 0 or not enough_samples(max(samples, len(z)), len(centres)):
         return plain
     offset = share * (z.mean(0) - mean)
     for _ in range(TURNS):
@@ -137,7 +138,7 @@ def race(
     """Return how K-means ends from each beginning, among vectors that are in one place.
 
     Args:
-        vectors: of each of m sites, float64 (n, k).
+        vectors: of each of m sites, float64 (n, k): its samples, or its local centres.
         sent: as of `beginnings`, local centres of each site, (l, k), and how many samples are behind them, (l,).
         clusters: c.
         rng: draws the starts.
@@ -149,11 +150,13 @@ def race(
     for share, moved in begun:
         centres = torch.from_numpy(kmeans(moved.cpu().numpy(), clusters, rng, starts=STARTS).centres).double()
         for _ in range(ITERATIONS):
-            fits = [site_fit(z, centres, share, mean) for z in vectors]
+            fits = [
+                site_fit(z, centres, share, mean, float(counts.sum()))
+                for z, (_, counts) in zip(vectors, sent, strict=True)
+            ]
             less = torch.cat([z - fit.offset for z, fit in zip(vectors, fits, strict=True)])
             sums = cluster_sums(less, centres[None])
             centres = moved_centres(centres[None], sums.sums, sums.counts)[0]
-        ends.append(SiteFit(*map(torch.stack, zip(*fits, strict=True))))
-    costs = [float(end.cost.sum()) for end in ends]
-    best = int(np.argmin(costs))
-    return RaceEnd((costs[best] + TINY) / (costs[0] + TINY), mean, ends[best].offset)
+        ends.append((TINY + float(sum(fit.cost for fit in fits)), torch.stack([fit.offset for fit in fits])))
+    cost, offsets = min(ends, key=lambda end: end[0])
+    return RaceEnd(cost / ends[0][0], mean, offsets)

@@ -148,8 +148,9 @@ def test_an_offset_that_only_one_cluster_tells_is_none() -> None:
     shift = torch.tensor([2.0, 3.0], dtype=torch.float64)
     both = site_fit(centres[kinds] + shift + noise, centres, 0.5, mean)
     torch.testing.assert_close(both.offset, shift + noise.mean(0))
-    alone = site_fit(centres[0] + shift + noise, centres, 0.5, mean)
-    assert not alone.offset.any()
+    assert not site_fit(centres[0] + shift + noise, centres, 0.5, mean).offset.any()
+    few = (centres[kinds] + shift)[:6]
+    assert site_fit(few, centres, 0.5, mean, 8).offset.any()
 
 
 def test_sites_of_more_samples_than_a_draw_have_the_same_offsets(
