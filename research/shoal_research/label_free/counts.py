@@ -35,12 +35,11 @@ SEEDS = 3
 TEXTS = 1_000
 WORDS = 500
 PACKAGES = ("matplotlib", "networkx", "scipy", "sqlalchemy", "torch")
-ROOTS = "by the root of their deviation"
 LOGARITHMS = {"representation": "counts", "space": "directions"}
 SPACES: Mapping[str, dict[str, Any]] = {
     "no counts": {},
     "columns as they are": {**LOGARITHMS, "standardise": False},
-    ROOTS: {**LOGARITHMS, "standardise": True},
+    "by the root of their deviation": {**LOGARITHMS, "standardise": True},
     "standardised": {"space": "directions", "standardise": True},
     "16 components": {"space": "directions", "standardise": True, "components": 16},
     "64 components": {"space": "directions", "standardise": True, "components": 64},

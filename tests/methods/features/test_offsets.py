@@ -15,7 +15,7 @@ from table_federation import Rows, uneven_owners
 from shoal.methods.clustering.client_samples import ClientSamples, Search
 from shoal.methods.features import feature_clustering, start_steps
 from shoal.methods.features.centre_clustering import BEGINNINGS, has_offsets
-from shoal.methods.features.offsets import SAMPLES_PER_CLUSTER, beginnings, site_fit
+from shoal.methods.features.offsets import SAMPLES_PER_CLUSTER, beginnings, race, site_fit
 from shoal.methods.features.sampled_space import less_offsets
 from shoal.methods.features.space import OFFSET_MEAN
 from shoal.methods.features.vectors import SITE_OFFSET
@@ -149,8 +149,8 @@ def test_an_offset_that_only_one_cluster_tells_is_none() -> None:
     both = site_fit(centres[kinds] + shift + noise, centres, 0.5, mean)
     torch.testing.assert_close(both.offset, shift + noise.mean(0))
     assert not site_fit(centres[0] + shift + noise, centres, 0.5, mean).offset.any()
-    few = (centres[kinds] + shift)[:6]
-    assert site_fit(few, centres, 0.5, mean, 8).offset.any()
+    few = [centres[kinds[:6]] + shift, centres[kinds[:6]] - shift]
+    assert race(few, [(z, torch.full((6,), 2.0, dtype=z.dtype)) for z in few], 2, rng).offsets.any()
 
 
 def test_sites_of_more_samples_than_a_draw_have_the_same_offsets(
