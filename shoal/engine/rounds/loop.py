@@ -10,6 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +67,7 @@ class Engine:
     aggregation: Aggregation = field(init=False)
     evaluation: EvaluationStep = field(init=False)
     checkpoints: RoundCheckpoints = field(init=False)
-    rounds_done: int = field(default=0, init=False)
+    removal: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor, init=False)
 
     def run_to_end(self) -> Server:
         """Do all rounds that are left.
@@ -79,13 +80,10 @@ class Engine:
                 such run can be resumed.
         """
         observed = observing(self.run.path, self.observers)
-        recorded = record_early_ending(self.run, lambda: self.rounds_done)
-        with self.run.locked(), observed, recorded:
+        with self.run.locked(), self.removal, observed, record_early_ending(self.run):
             state = self.start()
-            self.rounds_done = state.round
             while not self.ended(state.server):
                 state = self.round(state)
-                self.rounds_done = state.round
             self.finish(state.server)
             return state.server
 
@@ -185,7 +183,7 @@ class Engine:
         self.sums = SummedRounds(facts, self.call, self.history)
         self.aggregation = Aggregation(facts, self.buffered, self.runner)
         self.evaluation = EvaluationStep(facts, self.call, self.runner, self.slots, self.tell)
-        self.checkpoints = RoundCheckpoints(facts, self.buffered, self.history, self.tell)
+        self.checkpoints = RoundCheckpoints(facts, self.buffered, self.history, self.tell, self.removal)
 
     def ended(self, server: Server) -> bool:
         """Return whether no round is left to do."""

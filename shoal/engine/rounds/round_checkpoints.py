@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
@@ -36,12 +36,14 @@ class RoundCheckpoints:
         buffered: says how old the states are from which clients begin.
         history: gets every closed round.
         tell: logs an event (its kind, and facts by name).
+        removal: removes the files of closed rounds; a run waits for it before it ends.
     """
 
     facts: RunFacts
     buffered: BufferedRounds
     history: ClientHistory
     tell: Callable[..., None]
+    removal: ThreadPoolExecutor
     _pruning: Pruning = field(init=False)
     lost: set[int] = field(default_factory=set, init=False)
     """The closed rounds whose manifests are missing or damaged."""
@@ -79,10 +81,14 @@ class RoundCheckpoints:
         close_round(run, after.round, record)
         self._pruning.closed(after.round, after.memory_index.replaced)
         # Many large files, while the next round trains.
-        threading.Thread(target=shutil.rmtree, args=(RoundPaths(run.path, after.round).work, True)).start()
+        self.removal.submit(shutil.rmtree, RoundPaths(run.path, after.round).work, ignore_errors=True)
         self.history.add(record)
-        rounds = self.facts.settings.rounds
-        run.set_status(RUNNING, after.round, rounds=rounds, quarantined=tuple(self.history.quarantined) or None)
+        run.set_status(
+            RUNNING,
+            after.round,
+            rounds=self.facts.settings.rounds,
+            quarantined=tuple(self.history.quarantined) or None,
+        )
 
     def write_tables(self, round: int) -> None:
         """Write the tables of all rounds up to the last one."""

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from shoal.core.errors import ShoalError
+from shoal.engine.store.checkpoint import rounds_done
 from shoal.engine.store.run_folder import RunFolder, RunStopped
 from shoal.engine.store.status import FAILED, INTERRUPTED, STOPPED
 
 
 @contextlib.contextmanager
-def record_early_ending(run: RunFolder, rounds_done: Callable[[], int]) -> Iterator[None]:
-    """Record an exception within this context in the run's events and status, and let it pass.
-
-    Args:
-        run: the run.
-        rounds_done: returns the number of rounds that are done.
-    """
+def record_early_ending(run: RunFolder) -> Iterator[None]:
+    """Record an exception within this context in the run's events and status, and let it pass."""
     try:
         yield
     except RunStopped as stop:
         _record_ending(run, "stopped", STOPPED, stop.round, str(stop), message=str(stop))
         raise
     except Exception as error:
-        _record_ending(run, "failed", FAILED, rounds_done(), str(error), message=str(error))
+        _record_ending(run, "failed", FAILED, max(rounds_done(run), default=0), str(error), message=str(error))
         raise
     except BaseException:  # Ctrl-C, and other requests to end the process, such as Prefect's own signal
         message = f"interrupted; resume with --resume {run.name}"
-        _record_ending(run, "interrupted", INTERRUPTED, rounds_done(), message)
+        _record_ending(run, "interrupted", INTERRUPTED, max(rounds_done(run), default=0), message)
         raise
 
 
