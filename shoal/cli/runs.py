@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 WIDE = 120
 """From so many columns on, a terminal shows runs with all that is known of them."""
-STATES = ("running", "finished", "interrupted", "stopped", "failed", "unreadable", "site")
+STATES = ("running", "finished", "interrupted", "failed", "unreadable", "site")
 
 
 @app.command(epilog="Example: shoal runs --method fedpnp --state finished")

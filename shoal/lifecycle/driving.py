@@ -14,7 +14,7 @@ from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Observer, observing
-from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
+from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.run_views import make_figures, make_report
 from shoal.lifecycle.site_baseline import federated_baseline
 from shoal.review.mlflow_log.tracking import Tracker, log_run, register_model
@@ -55,7 +55,6 @@ def drive(
 
     Raises:
         RunError: another process works on the run.
-        RunStopped: an observer stopped it.
         ShoalError, KeyboardInterrupt: the run stopped and can be resumed.
     """
     settings = run.settings()
@@ -141,10 +140,7 @@ def open_tracker(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[
         yield tracker
         tracker.close()
     except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, RunStopped):
-            tracker.stop("FAILED")
-        else:
-            tracker.stop("KILLED")
+        tracker.stop("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
 
 

@@ -55,7 +55,6 @@ class Sweep:
 
         Raises:
             RunFailed: the run failed by itself.
-            RunStopped: an observer stopped the run.
             ShoalError: the run could not begin. KeyboardInterrupt: it can be resumed.
         """
         if run.is_finished() and any(event.kind == COMPLETE_EVENT for event in run.events()):

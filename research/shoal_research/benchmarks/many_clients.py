@@ -72,6 +72,10 @@ def write_images(clients: int, samples: int) -> None:
     write_prepared(store_folder(places.store(), "many"), manifest, {"train_x": x, "train_y": y})
 
 
+class Measured(BaseException):
+    """All rounds that are measured are done."""
+
+
 class RoundMeter:
     """An observer that measures the rounds of a run, and stops the run after `rounds` of them.
 
@@ -96,15 +100,13 @@ class RoundMeter:
 
     def __call__(self, event: Event) -> None:
         """Measure a round that is finished."""
-        from shoal.engine.store.run_folder import RunStopped
-
         if event.kind != "round_finished":
             return
         now = self._now()
         if self._begun:
             self.costs.append({"round": event.round, "s": now[0] - self._begun[0], "cpu": now[1] - self._begun[1]})
         if event.round == self.rounds:
-            raise RunStopped("all rounds that are measured are done", self.rounds)
+            raise Measured
         if self.turn and event.round >= self.rounds - self.turns:
             self.turn()
             now = self._now()
@@ -138,7 +140,7 @@ def one(
         turns: number of rounds that take turns.
     """
     from shoal.engine.settings.run_settings import make_settings
-    from shoal.engine.store.run_folder import RunFolder, RunStopped
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.lifecycle.driving import drive
     from shoal.lifecycle.starting import new_run
     from shoal_research.benchmarks.instant_workers import InstantWorkers
@@ -148,7 +150,7 @@ def one(
         meter = RoundMeter(peak, rounds, turn, turns)
         # One round more than is done: the last is evaluated, on all samples of all clients.
         run = new_run(make_settings(settings_of(clients, samples, chosen, rounds + 1)))
-        with contextlib.suppress(RunStopped):
+        with contextlib.suppress(Measured):
             drive(run, observers=[meter], slots=InstantWorkers(SLOTS) if instant else None)
     trained = RunFolder(run.path).table("clients").groupby("round")["seconds"].sum() / SLOTS
     found = []

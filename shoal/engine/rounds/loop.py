@@ -76,8 +76,7 @@ class Engine:
             The final server state.
 
         Raises:
-            RunStopped: an observer ended the run. ShoalError: it failed. KeyboardInterrupt: it was interrupted. Each
-                such run can be resumed.
+            ShoalError: the run failed. KeyboardInterrupt: it was interrupted. Each such run can be resumed.
         """
         observed = observing(self.run.path, self.observers)
         with self.run.locked(), self.removal, observed, record_early_ending(self.run):

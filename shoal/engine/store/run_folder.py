@@ -62,19 +62,6 @@ class RunError(ShoalError):
     """A run cannot be found, opened or resumed."""
 
 
-class RunStopped(RunError):
-    """The exception by which an observer ends a run after the checkpoint of a round.
-
-    Args:
-        why: one sentence for the run's events and status.
-        round: the last finished round.
-    """
-
-    def __init__(self, why: str, round: int) -> None:
-        super().__init__(why)
-        self.round = round
-
-
 class RunFolder:
     """The paths and small files of one run; `create` makes its folder, `find` finds it."""
 

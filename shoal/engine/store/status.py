@@ -9,8 +9,6 @@ RUNNING = "running"
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
-STOPPED = "stopped"
-"""State of a run that an observer ended, such as a search over settings; it can be resumed."""
 
 
 @dataclass(frozen=True)

@@ -170,11 +170,10 @@ def shortened(sums: Tensors, space: Tensors) -> tuple[Tensors, Tensor]:
     return {**space, SCALE: scale}, variance * scale.square()
 
 
-def within(space: Tensors, finer: Tensors) -> Tensors:
-    """Return one space in place of two, the second of which (`finer`) was found within the first."""
-    scale = space[SCALE]
-    moved = torch.where(scale > 0, finer[MEAN] / scale.where(scale > 0, 1), 0)
-    return {MEAN: space[MEAN] + moved, SCALE: scale * finer[SCALE]}
+def unscaled(moments: Tensors, scale: Tensor) -> Tensors:
+    """Return moments of scaled columns as those of the columns themselves; of columns that are left out they are 0."""
+    size = scale.where(scale > 0, 1)
+    return {**moments, "total": moments["total"] / size, "squares": moments["squares"] / size.square()}
 
 
 def energy(sums: Tensors, space: Tensors, *, centre_sites: bool) -> float:

@@ -34,7 +34,7 @@ from shoal.methods.features.centre_clustering import BEGINNINGS, CENTRES, GRAND_
 from shoal.methods.features.clustering_step import Answers, ClusteringStep
 from shoal.methods.features.offsets import SiteFit, beginnings, site_fit
 from shoal.methods.features.private_sums import drawn_places, sure_moments
-from shoal.methods.features.space import LANDMARKS, SCALE, SPECTRAL, column_moments, shortened, within
+from shoal.methods.features.space import LANDMARKS, MEAN, SCALE, SPECTRAL, column_moments, shortened, unscaled
 from shoal.methods.features.space_steps import COUNT_NOISE
 from shoal.methods.features.spectral import set_count
 from shoal.methods.features.summed_starts import gaussian_starts
@@ -127,20 +127,20 @@ class NoisyPlaces(MomentStarts):
     def after(self, server: Server, answers: Answers) -> Server:
         """Return the state with a refined space, and drawn landmarks or a start in it."""
         clustering = self.clustering
+        scale = server.model[SCALE]
         noise = math.sqrt(3) * float(server.facts[COUNT_NOISE])
-        moments = sure_moments(self.totals(answers), server.model[SCALE], noise)
-        finer, variances = shortened(moments, clustering.fitted_space(moments))
-        space = within(server.model, finer)
-        streams = Streams(clustering.context.seed)
+        moments = unscaled(sure_moments(self.totals(answers), scale, noise), scale)
+        space, squares = shortened(moments, clustering.fitted_space(moments))
+        mean = (moments["total"] / moments["samples"] - space[MEAN]) * space[SCALE]  # of counts it is not 0
+        space[MEAN] += server.model[MEAN]
         landmarks = clustering.landmark_count if self.settings.landmarks else 0
         sets = set_count(landmarks) if landmarks else 1
         count = landmarks or self.clusters
-        places = torch.stack([drawn_places(variances, count, streams, f"places {k}") for k in range(sets)])
+        draw = partial(drawn_places, squares - mean.square(), count, Streams(clustering.context.seed))
+        places = mean + torch.stack([draw(f"places {k}") for k in range(sets)])
         if self.settings.directions:
             places = F.normalize(places, dim=2)
-        if landmarks:
-            return server.next({**space, LANDMARKS: places})
-        return server.next({**space, **with_start(places)})
+        return server.next({**space, **({LANDMARKS: places} if landmarks else with_start(places))})
 
 
 class StartCosts(ClusteringStep):

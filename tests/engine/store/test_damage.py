@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -113,6 +114,7 @@ def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(hom
             run.rounds / "0001" / "server.safetensors", newest(run, "server.safetensors")
         ),
         "state zeroed": lambda run: zero(newest(run, "server.safetensors")),
+        "state cut short": lambda run: os.truncate(newest(run, "server.safetensors"), 1000),
     }
     for what, damage in damages.items():
         damaged = copy_of(run, home / what.replace(" ", "_"))

@@ -93,6 +93,16 @@ def with_noise(rows: Rows, method: FeatureClustering, noise: float) -> Server:
     return rows.run(method)
 
 
+def test_under_noise_too_counts_are_divided_by_the_root_of_their_deviation(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).poisson([0.02, 0.1, 0.8], (240, 3)).astype(np.float32)
+    rows = Rows(tmp_path, x, *table()[1:])
+    method = private_method(rows, "fedkmeans", clip=9.0, representation="counts")
+    model = rows.run(method, 2).model
+    z = torch.from_numpy(np.log1p(x)) * model["space.scale"]
+    assert (z.std(0) * model["space.scale"]).std() < 1e-3
+    assert (model[CENTRES].mean((0, 1)) - z.mean(0)).norm() < 0.1
+
+
 def test_noise_that_hides_all_columns_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     rows = Rows(tmp_path, *table())
     with pytest.raises(MethodError, match="the noise hides all columns"):
