@@ -12,6 +12,8 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
 from shoal_research.server_reads import measure, networks, noise
 from shoal_research.server_reads.below_noise import played_below_noise
+from shoal_research.server_reads.from_features import FeatureReading
+from shoal_research.server_reads.from_weights import Sender
 
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 
@@ -46,4 +48,20 @@ def test_rows_are_read_below_little_noise_alone(
 @pytest.mark.long
 def test_weights_tell_the_rows_of_their_client_alone(home: Path) -> None:
     opened = networks.opened_run({"method": {"name": "fedsimclr"}}, 2, 0)
-    assert networks.weights_view(opened)[2:] == (1, 0, 0), "near, guessed, wrong"
+    assert networks.weights_view(opened)[2:] == (1, 0, 0, 1), "near, guessed, wrong, columns"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", networks.IMAGE_CASES)
+def test_views_of_the_images_have_their_features_in_the_span(
+    home: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    opened = networks.opened_run(networks.IMAGE_CASES[case], 2, 0, "digits")
+    exchange = networks.first_exchanges(opened)[0]
+    images = exchange.client.train.raw()
+    reading = FeatureReading(Sender.of(opened.method, exchange), tuple(images.shape))
+    true = images.double().flatten() / 255
+    assert reading.residuals(true).norm() < 1e-3
+    assert reading.residuals(true.roll(1)).norm() > 0.1
+    monkeypatch.setattr(FeatureReading, "read", lambda *_: images.flatten(1).numpy())
+    assert networks.weights_view(opened)[1:] == (1 / 6, 1 / 6, 0, 10, 0.8), "taken for everybody's"

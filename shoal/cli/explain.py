@@ -79,9 +79,10 @@ def show_server_view(run: RunFolder, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(view._asdict()))
         return
-    out.print(f"The server of run {run.name} reads {view.exact:.1%} of {view.rows:,} rows exactly, in every column.")
+    where = "in every column" if view.columns == 1 else f"in {view.columns:.0%} of the columns"
+    out.print(f"The server of run {run.name} reads {view.exact:.1%} of {view.rows:,} rows exactly, {where}.")
     out.print(
-        f"Within {NEAR:g} standard deviations in every column: {view.near:.1%}; by guessing, each row as the centre of "
+        f"Within {NEAR:g} standard deviations {where}: {view.near:.1%}; by guessing, each row as the centre of "
         f"its cluster or of its client: {view.guessed:.1%}. Taken for read, and no client's: {view.wrong:,} rows."
     )
     if run.settings().privacy.secret:

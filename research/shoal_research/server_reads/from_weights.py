@@ -181,7 +181,8 @@ class Sender:
                 parameters = optimiser.step(parameters, gradient)
                 self.method.after_step({name: one.detach() for name, one in parameters.items()}, companions)
                 for name, x in inputs.items():
-                    for part, value in (("mean", x.mean(0)), ("var", x.var(0))):
+                    columns = x.transpose(0, 1).flatten(1)
+                    for part, value in (("mean", columns.mean(1)), ("var", columns.var(1))):
                         kept = statistics[f"{name}.running_{part}"]
                         statistics[f"{name}.running_{part}"] = kept + MOMENTUM * (value - kept)
         return parameters | statistics
@@ -318,16 +319,21 @@ class SpanReading:
         return torch.cat(((seen @ self._outside).flatten(), mean_off / units[0], variance_off / units[1]))
 
 
-def outside(sender: Sender, steps: int) -> Tensor:
-    """Return directions (k, e) to which all views of some steps are orthogonal."""
+def kept_share(sender: Sender, steps: int) -> float:
+    """Return what weight decay leaves, after some steps, of the weights that were sent, which lie in no span."""
     local = sender.method.context.local
     kept = 1.0
     velocity = 0.0
-    for _ in range(steps):  # what weight decay leaves of the weights that were sent, which lie in no span
+    for _ in range(steps):
         velocity = local.momentum * velocity + local.weight_decay * kept
         kept -= local.lr * velocity
+    return kept
+
+
+def outside(sender: Sender, steps: int) -> Tensor:
+    """Return directions (k, e) to which all views of some steps are orthogonal."""
     name = f"{FIRST_LAYER}.weight"
-    change = sender.sent[name] - kept * sender.message.tensors[name].double()
+    change = sender.sent[name] - kept_share(sender, steps) * sender.message.tensors[name].double()
     rows, _ = sender.shape
     directions: Tensor = torch.linalg.svd(change, full_matrices=True)[2]
     return directions[steps * (2 * rows - 1) :].T

@@ -19,6 +19,7 @@ import torch
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError
 from shoal.engine.store.warm_start import initial_state
@@ -26,6 +27,7 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.starting import new_run
 from shoal.methods.training.steps import GradientMethod
 from shoal.review.served.server_view import (
+    EXACT,
     NEAR,
     Exchange,
     ServerView,
@@ -35,17 +37,22 @@ from shoal.review.served.server_view import (
     played_round,
 )
 from shoal_research.kept import RESULTS
+from shoal_research.server_reads.from_features import MOST_PIXELS_OF_A_CLIENT, FeatureReading
 from shoal_research.server_reads.from_weights import FIRST_NORM, Sender, SpanReading, network_rows
-from shoal_research.server_reads.measure import BASE, PAGE, add_set
+from shoal_research.server_reads.measure import BASE, PAGE, SET, add_set
 from shoal_research.words import between, markdown_table
 
 FILE = RESULTS / "network_reads.json"
+IMAGES, PIXELS = "images", ("read", "guessed")
+"""Among the figures in the file: of images, the shares of their pixels."""
 BEGIN = "<!-- made by python -m shoal_research.server_reads.networks -->"
 END = "<!-- end of what weights tell -->"
 CLIENTS = 6
 SEEDS = range(3)
 ATTACKED: Mapping[int, int] = {2: 3, 4: 3, 8: 2, 32: 1, 95: 1}
 """Number of clients that are attacked, by their number of rows."""
+SHOWN = (2, 4, 8, 32)
+"""Numbers of rows in the table; of more no row is read either."""
 CASES: Mapping[str, dict[str, Any]] = {
     "`fedsimclr`, one step": {"method": {"name": "fedsimclr"}, "local": {"epochs": 1}},
     "`fedsimclr`": {"method": {"name": "fedsimclr"}},
@@ -54,12 +61,19 @@ CASES: Mapping[str, dict[str, Any]] = {
 }
 """Settings of each column: a batch has all rows of a client, so that an epoch is a step."""
 
+IMAGE_CASES: Mapping[str, dict[str, Any]] = {
+    "one step of `fedsimclr`": {"method": {"name": "fedsimclr"}, "local": {"epochs": 1}},
+    "`fedsimclr`": {"method": {"name": "fedsimclr"}},
+}
+"""Played with clients of two images of digits."""
 GUESSED = "`fedsimclr`"
 """The case whose clients are guessed."""
+MOST_PIXELS = 0.8
+"""An image counts as read from so many of its pixels on, without those that are equal in all images."""
 MOST_MATCHED = 3
-"""Clients of a run whose rows are sought by matching, which is slow."""
-ALIKE = 0.99
-"""Share of a message's values that the attack's steps must give from the true rows: Adam steps by rounding too."""
+"""Clients of a run whose rows are sought by matching, or whose images are: both are slow."""
+ALIKE = 0.95
+"""Share of a message's values that the attack's steps must give from the true rows: rounding grows over steps."""
 FAMILY = ("ssd", "fedbyol", "fedema", "fedu2")
 """Methods that are played with two rows alone."""
 
@@ -84,11 +98,11 @@ class NetworkView(NamedTuple):
     drawn_values: float
 
 
-def opened_run(changes: dict[str, Any], rows: int, seed: int) -> OpenedRun:
-    """Return a new run in which each client has so many rows of the table."""
+def opened_run(changes: dict[str, Any], rows: int, seed: int, data: str = SET) -> OpenedRun:
+    """Return a new run in which each client has so many rows of the table, or of another set."""
     add_set()
     more = {
-        "data": {"limit": CLIENTS * rows},
+        "data": {"name": data, "limit": CLIENTS * rows},
         "partition": {"clients": CLIENTS},
         "model": {"clusters": 2},
         "seed": seed,
@@ -103,9 +117,9 @@ def first_exchanges(opened: OpenedRun) -> list[Exchange]:
 
 
 def typical_deviation(opened: OpenedRun) -> np.ndarray:
-    """Return the deviation of each column over all rows of the table, (k,)."""
+    """Return the deviation of each column over all rows of the table, or of each pixel over all images, (k,)."""
     table = opened.data.train_x
-    return table[torch.arange(len(table))].double().std(0).numpy()
+    return table[torch.arange(len(table))].double().flatten(1).std(0).numpy()
 
 
 def rows_read(opened: OpenedRun, exchange: Exchange) -> np.ndarray:
@@ -121,7 +135,48 @@ def rows_read(opened: OpenedRun, exchange: Exchange) -> np.ndarray:
         if torch.cat(alike).float().mean() <= ALIKE:
             name = opened.settings.method.name
             raise RunError(f"the steps of method {name!r} are not among those that are played (docs/privacy.md)")
+    if opened.spec.kind == "image":
+        return FeatureReading(Sender.of(opened.method, exchange), tuple(exchange.client.train.raw().shape)).read(0)
     return network_rows(opened.method, exchange, typical_deviation(opened))
+
+
+def images_view(opened: OpenedRun) -> ServerView:
+    """Return what the server of a run on images reads, of the `MOST_MATCHED` clients with the fewest.
+
+    Raises:
+        RunError: the run is not of a kind that is played, or each client has too many images.
+    """
+    typical = typical_deviation(opened)
+    exchanges = sorted(first_exchanges(opened), key=lambda exchange: len(exchange.client.train))
+    played = [one for one in exchanges if FeatureReading.possible(Sender.of(opened.method, one))]
+    if not played:
+        raise RunError(
+            "of images only steps of SGD of a small-conv network are played, of clients with few and small images "
+            f"({MOST_PIXELS_OF_A_CLIENT} pixels in all): docs/privacy.md tells of {opened.settings.method.name!r}"
+        )
+    read = {one.client.id: rows_read(opened, one) for one in played[:MOST_MATCHED]}
+    views = []
+    for number in filter(opened.federation.sizes.__getitem__, range(len(opened.federation.sizes))):
+        rows = opened.client(ClientFiles(number), 1).train.raw().double().flatten(1).numpy()
+        found = read.get(number, rows[:0])
+        near = pixels_near(rows, found, typical)
+        guessed = pixels_near(rows, rows.mean(0, keepdims=True), typical)
+        shares = [one.max(1, initial=0) for one in (pixels_near(rows, found, typical, EXACT), near, guessed)]
+        wrong = int((near.max(0, initial=0) < MOST_PIXELS).sum())
+        views.append(
+            ServerView._make((len(rows), *((one >= MOST_PIXELS).mean() for one in shares), wrong, MOST_PIXELS))
+        )
+        told = f"{shares[1].mean():.0%} of their pixels are read" if len(found) else "they are not looked for"
+        print(f"client {number}, {len(rows)} images: {told}", file=sys.stderr, flush=True)
+    return of_all_clients(views)._replace(columns=MOST_PIXELS)
+
+
+def pixels_near(rows: np.ndarray, read: np.ndarray, typical: np.ndarray, bound: float = NEAR) -> np.ndarray:
+    """Return the share of pixels within so many deviations, of each image (n, k) and each of those read (m, k)."""
+    varies = typical > 0
+    off = np.abs(rows[:, None, varies] - read[None, :, varies]) / typical[varies]
+    shares: np.ndarray = (off < bound).mean(2)
+    return shares
 
 
 def weights_view(opened: OpenedRun) -> ServerView:
@@ -134,9 +189,11 @@ def weights_view(opened: OpenedRun) -> ServerView:
     """
     method = opened.method
     name = opened.settings.method.name
+    if opened.spec.kind == "image" and isinstance(method, GradientMethod) and not method.context.summed:
+        return images_view(opened)
     if opened.spec.kind != "vector" or not isinstance(method, GradientMethod) or method.context.summed:
         raise RunError(
-            f"only messages of networks of tables are played, without sums: docs/privacy.md tells of {name!r}"
+            f"only messages of networks of tables and images are played, without sums: docs/privacy.md has {name!r}"
         )
     exchanges = sorted(first_exchanges(opened), key=lambda exchange: len(exchange.client.train))
     if f"{FIRST_NORM}.running_mean" not in exchanges[0].left.tensors:
@@ -197,20 +254,39 @@ def measure() -> dict[str, Any]:
             ]
             print(case, rows, by_rows[str(rows)], flush=True)
             FILE.write_text(json.dumps(figures, indent=1) + "\n")
+    for case, changes in IMAGE_CASES.items():
+        of_case = figures.setdefault(IMAGES, {}).setdefault(case, [])
+        for seed in range(len(of_case), len(SEEDS)):
+            of_case.append(pixels_read(opened_run(changes, 2, seed, "digits")))
+            print(case, of_case[-1], flush=True)
+            FILE.write_text(json.dumps(figures, indent=1) + "\n")
     return figures
+
+
+def pixels_read(opened: OpenedRun) -> dict[str, float]:
+    """Return the shares of the pixels of a run's first client that a server reads, and guesses by their mean."""
+    exchange = first_exchanges(opened)[0]
+    rows = exchange.client.train.raw().double().flatten(1).numpy()
+    typical = typical_deviation(opened)
+    taken = (rows_read(opened, exchange), rows.mean(0, keepdims=True))
+    shares = [round(float(pixels_near(rows, read, typical).max(1).mean()), 4) for read in taken]
+    return dict(zip(PIXELS, shares, strict=True))
 
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return shares of rows that are read, the mean of the seeds and the largest, and the mean share of values."""
     body = []
-    for rows in map(str, ATTACKED):
+    for rows in map(str, SHOWN):
         cells = [cell(figures[case][rows], "near", "values") for case in CASES]
         body.append([rows, *cells, cell(figures[GUESSED][rows], "guessed", "guessed_values")])
     family = ", ".join(
         f"`{name}` {np.mean([view['near'] for view in figures[f'`{name}`']['2']]):.0%}" for name in FAMILY
     )
     shares = markdown_table(["rows read (up to), values", *CASES, "guessed"], body)
-    return f"{shares}\n\nTwo rows, also: {family}."
+    images = [(case, seed) for case, seeds in figures[IMAGES].items() for seed in seeds]
+    pixels = [f"{case} {np.mean([seed['read'] for of, seed in images if of == case]):.0%}" for case in IMAGE_CASES]
+    guessed = f"guessed {np.mean([seed['guessed'] for _, seed in images]):.0%}"
+    return f"{shares}\n\nTwo rows, also: {family}. Two images, pixels: {', '.join([*pixels, guessed])}."
 
 
 def cell(views: list[dict[str, float]], rows: str, values: str) -> str:

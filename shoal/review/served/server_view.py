@@ -61,6 +61,7 @@ class ServerView(NamedTuple):
         guessed: the same share where each row is taken for the centre of its cluster, as anyone can who has the model;
             of an added attack, where it is guessed otherwise.
         wrong: number of rows that the attack takes for read, and that no client holds.
+        columns: share of its columns from which on a row counts as read: of images no view may show some pixels.
     """
 
     rows: int
@@ -68,6 +69,7 @@ class ServerView(NamedTuple):
     near: float
     guessed: float
     wrong: int
+    columns: float = 1.0
 
 
 @dataclass
@@ -278,7 +280,7 @@ def compared(rows: np.ndarray, read: np.ndarray, guesses: np.ndarray, spread: np
     guessed = distances(rows, guesses, spread).min(1, initial=np.inf)
     shares = [float(below.mean()) for below in (nearest < EXACT, nearest < NEAR, guessed < NEAR)]
     wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
-    return ServerView._make((len(nearest), *shares, wrong))
+    return ServerView._make((len(nearest), *shares, wrong, 1.0))
 
 
 def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndarray:
