@@ -64,4 +64,4 @@ def test_views_of_the_images_have_their_features_in_the_span(
     assert reading.residuals(true).norm() < 1e-3
     assert reading.residuals(true.roll(1)).norm() > 0.1
     monkeypatch.setattr(FeatureReading, "read", lambda *_: images.flatten(1).numpy())
-    assert networks.weights_view(opened)[1:] == (1 / 6, 1 / 6, 0, 10, 0.8), "taken for everybody's"
+    assert networks.weights_view(opened)[1:] == (1 / 6, 1 / 6, 0, 4, 0.8), "taken for those of three clients"
