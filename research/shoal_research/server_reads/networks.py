@@ -43,8 +43,10 @@ from shoal_research.server_reads.measure import BASE, PAGE, SET, add_set
 from shoal_research.words import between, markdown_table
 
 FILE = RESULTS / "network_reads.json"
-IMAGES, PIXELS = "images", ("read", "guessed")
-"""Among the figures in the file: of images, the shares of their pixels."""
+IMAGES = "images"
+"""Among the figures in the file."""
+PIXELS = ("read", "guessed")
+"""The shares of the pixels of images, among these figures."""
 BEGIN = "<!-- made by python -m shoal_research.server_reads.networks -->"
 END = "<!-- end of what weights tell -->"
 CLIENTS = 6
@@ -156,7 +158,7 @@ def images_view(opened: OpenedRun) -> ServerView:
         )
     read = {one.client.id: rows_read(opened, one) for one in played[:MOST_MATCHED]}
     views = []
-    for number in filter(opened.federation.sizes.__getitem__, range(len(opened.federation.sizes))):
+    for number in (client for client, size in enumerate(opened.federation.sizes) if size):
         rows = opened.client(ClientFiles(number), 1).train.raw().double().flatten(1).numpy()
         found = read.get(number, rows[:0])
         near = pixels_near(rows, found, typical)
