@@ -71,8 +71,12 @@ def find_at_sites(
     if settings.workers.runner != "sites":
         raise SettingsError(f"samples of {prepared.manifest.name!r} lie at sites: set workers.runner=sites")
     run = begin(settings_of_search(settings, sought), prepared.manifest.digest)
-    with run.locked(), open_pool(settings.workers, "cpu") as pool, closing(ThreadRunner(pool.count + 1)) as runner:
-        engine = Engine(run, pool.call, runner, pool.count)
+    with (
+        run.locked(),
+        open_pool(settings.workers, "cpu") as pool,
+        closing(ThreadRunner(pool.count + 1)) as runner,
+        (engine := Engine(run, pool.call, runner, pool.count)).removal,
+    ):
         state = engine.start()
         while not state.server.finished:
             if SEEK not in state.server.facts and len(state.server.model.get(CENTRES, ())) == 1:
