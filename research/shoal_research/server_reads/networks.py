@@ -156,7 +156,10 @@ def images_view(opened: OpenedRun) -> ServerView:
             "of images only steps of SGD of a small-conv network are played, of clients with few and small images "
             f"({MOST_PIXELS_OF_A_CLIENT} pixels in all): docs/privacy.md tells of {opened.settings.method.name!r}"
         )
-    read = {one.client.id: rows_read(opened, one) for one in played[:MOST_MATCHED]}
+    read = {}
+    for one in played[:MOST_MATCHED]:
+        print(f"client {one.client.id}: its images are sought, for some minutes", file=sys.stderr, flush=True)
+        read[one.client.id] = rows_read(opened, one)
     views = []
     for number in (client for client, size in enumerate(opened.federation.sizes) if size):
         rows = opened.client(ClientFiles(number), 1).train.raw().double().flatten(1).numpy()
