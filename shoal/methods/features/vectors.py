@@ -276,25 +276,30 @@ class VectorSource:
     def kept(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Tensor:
         """Return the vectors of all images, training then test: (n, k) float64 where they are projected, else (n, d).
 
-        They are made once a worker; those of clients that have taken part come from their memory.
+        They are made once a worker; training samples of clients that have taken part come from their memory.
         """
         if self._kept is None:
-            held_out = evaluation.data.test_x
-            parts = [part for part in torch.arange(len(held_out)).split(ENCODED_ROWS) if len(part)]
-            made = [self.of(evaluation.data.computable(held_out[part])) for part in parts]
-            tests = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
-            if PROJECTION in space:
-                tests = projected(tests, space)
+            data = evaluation.data
+            tests = self.unkept(lambda part: data.computable(data.test_x[part]), len(data.test_x), space)
             trained = len(evaluation.train)
-            rows = tests.new_empty(trained + len(tests), tests.shape[1])
+            rows = tests.new_full((trained + len(tests), tests.shape[1]), math.nan)
             for client in clients:
+                memory = client.memory
                 if len(client.train):
+                    own, memory = self.own_projected(client, space) if PROJECTION in space else self.own(client)
                     places = torch.searchsorted(evaluation.train.index, client.train.index)
-                    own = self.own_projected(client, space) if PROJECTION in space else self.own(client)
-                    rows[places] = own[0](torch.arange(len(client.train))).to(rows)
+                    rows[places] = own(torch.arange(len(client.train))).to(rows)
+                places = torch.searchsorted(evaluation.train.index, client.validation.index)
+                rows[places] = self.unkept(client.validation.x, len(places), space, memory.get(SITE_MEAN))
             rows[trained:] = tests
             self._kept = rows
         return self._kept
+
+    def unkept(self, x: Rows, count: int, space: Tensors, site_mean: Tensor | None = None) -> Tensor:
+        """Return the vectors of samples x, as many as `count`, that no memory holds; projected where the space is."""
+        made = [self.of(x(part)) for part in torch.arange(count).split(ENCODED_ROWS) if len(part)]
+        vectors = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
+        return projected(vectors, space, site_mean) if PROJECTION in space else vectors
 
     def site_means(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Rows | None:
         """Return the mean that each sample loses, by position; None: none loses its site's.
@@ -320,6 +325,7 @@ class VectorSource:
         held = evaluation.train.index
         site = torch.full((len(held) + len(evaluation.data.test_x),), len(rows) - 1, device=device)
         for place, client in enumerate(clients):
-            site[: len(held)][torch.isin(held, client.train.index).to(device)] = place
+            own = torch.cat((client.train.index, client.validation.index))
+            site[: len(held)][torch.isin(held, own).to(device)] = place
         table = torch.stack([row.to(device) for row in rows])
         return lambda positions: table[site[positions.to(device)]]
