@@ -94,10 +94,8 @@ class CentreClustering(Method):
 
     @property
     def min_points(self) -> int:
-        """Samples behind each sum at least."""
-        if self.private:
-            return 1
-        return self.settings.min_points
+        """Samples behind each sum at least; 0 under noise, which covers less than what one row can let appear."""
+        return 0 if self.private else self.settings.min_points
 
     @property
     def landmark_count(self) -> int:

@@ -70,30 +70,31 @@ def expected_sums(
         centres: (c, k), float64.
         shape: of the covariances.
         min_points: components in which the client's vectors weigh less are left out, as their mean would tell about
-            single vectors.
+            single vectors, with what they add to all four.
     """
     clusters, width = centres.shape
     weights = centres.new_zeros(clusters)
     sums = centres.new_zeros(clusters, width)
-    products = centres.new_zeros(product_shape(shape, clusters, width))
+    products = centres.new_zeros(clusters, width, width)
     likelihood = centres.new_zeros(())
+    by_component = centres.new_zeros(clusters)
     for part in row_blocks(z):
         if mixture is None:
             share = F.one_hot(nearest(part, centres[None])[0][0], clusters).double()
         else:
             share, of_rows = mixture.responsibilities(part)
             likelihood += of_rows.sum()
+            by_component += share.T @ of_rows
         weights += share.sum(0)
         sums += share.T @ part
-        products += _products(share, part, shape)
+        products += torch.stack([(part * column[:, None]).T @ part for column in share.T])
     few = weights < min_points
-    if shape != "tied":
-        products[few] = 0
+    products[few] = 0
     return {
         "weights": weights.masked_fill(few, 0),
         "sums": sums.masked_fill(few[:, None], 0),
-        "products": products,
-        "likelihood": likelihood,
+        "products": products.sum(0) if shape == "tied" else products,
+        "likelihood": likelihood - by_component[few].sum(),
     }
 
 
@@ -125,13 +126,6 @@ def maximised(total: Tensors, before: Tensor, shape: Shape, least: float = 0.0) 
 def product_shape(shape: Shape, clusters: int, width: int) -> tuple[int, ...]:
     """Return the shape of the sums of products of columns."""
     return (width, width) if shape == "tied" else (clusters, width, width)
-
-
-def _products(share: Tensor, z: Tensor, shape: Shape) -> Tensor:
-    """Return the weighted sums of products of columns, by shape."""
-    if shape == "tied":
-        return z.T @ z
-    return torch.stack([(z * column[:, None]).T @ z for column in share.T])
 
 
 def _positive(matrices: Tensor, least: float) -> Tensor:

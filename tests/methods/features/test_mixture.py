@@ -54,6 +54,17 @@ def test_a_step_is_scikit_learns(shape: Shape) -> None:
     assert float(likelihood.mean()) == pytest.approx(theirs.score(z.numpy()), abs=1e-5)
 
 
+@pytest.mark.parametrize("shape", SKLEARNS)
+def test_a_component_of_few_rows_is_left_out_of_all_sums(shape: Shape) -> None:
+    z = rows()
+    far = torch.full((1, 3), 1e3).double()
+    eyes = {"full": torch.eye(3).expand(3, 3, 3), "tied": torch.eye(3)}[shape].double()
+    before = Mixture(torch.full((3,), 1 / 3).double(), torch.cat((start(shape).means, far)), eyes, shape)
+    sums, alone = (expected_sums(x, before, before.means, shape, min_points=2) for x in (torch.cat((z, far)), z))
+    for name, values in sums.items():
+        torch.testing.assert_close(values, alone[name])
+
+
 def test_a_component_without_rows_keeps_its_mean() -> None:
     z = rows()
     centres = torch.tensor([[0.0, 0, 0], [2.0, 2, 2], [100.0, 0, 0]]).double()
