@@ -28,8 +28,11 @@ class ClientSampling:
     history: ClientHistory
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
-        """Return the clients to train in the next round, without quarantined ones and those in `without`."""
-        excluded = frozenset(self.history.quarantined) | frozenset(without)
+        """Return the clients to train in the next round, without quarantined ones and those in `without`.
+
+        Those that were lost in this round, before an interruption, are drawn as they were.
+        """
+        excluded = frozenset(self.history.quarantined) - self.lost_in(server.round + 1) | frozenset(without)
         schedule = self.buffered.schedule
         if schedule is not None:
             scheduled = [client for client in schedule.round(server.round + 1).begun_from if client not in excluded]
@@ -40,7 +43,12 @@ class ClientSampling:
 
     def draw(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
         """Return the clients that answer in the next round; add those that drop out to its outcomes."""
-        return self._drop_out(server.round + 1, self.sample(server), outcomes)
+        drawn = self._drop_out(server.round + 1, self.sample(server), outcomes)
+        return [client for client in drawn if client not in self.lost_in(server.round + 1)]
+
+    def lost_in(self, round: int) -> set[int]:
+        """Return the clients that were lost in a round."""
+        return {client for client, of_round in self.history.lost.items() if of_round == round}
 
     def draw_others(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
         """Return replacements of the refused clients, as `draw`; empty if there are none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.finished_work import finished_work, forget_work, load_update
 from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers import worker as workers
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from tests.conftest import one_quick
-from tests.runs import go_on, numbers, stopped, straight
+from tests.runs import go_on, numbers, stopped, stopped_where, straight
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
@@ -121,6 +123,21 @@ def test_noise_is_the_same_in_a_new_attempt(home: Path, small: Make) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_with_the_same_key_another_run_has_other_noise(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site's key serves all its runs: from two multiples of the same noise the rows' histogram would follow."""
+    key = secret_key(home, 0)
+    monkeypatch.setattr(workers, "secret_key", lambda *_: key)
+    sent = []
+    for _ in range(2):
+        privacy = {"sums": "integer", "clip": 0.5, "noise": 1.0, "unit": "row"}
+        worker = WithoutClient(1, 0)
+        straight(small(**CASES["fedkmeans"], privacy=privacy), worker)
+        sent.append(torch.cat([part.flatten() for part in worker.sent[0].values()]))
+    assert not torch.equal(*sent)
+
+
 def test_who_drops_out_is_not_lost(home: Path, small: Make) -> None:
     runs = []
     for sums in ("integer", "masked"):
@@ -183,6 +200,21 @@ def test_a_loss_outlives_a_kill(home: Path, small: Make) -> None:
     expected = weights(straight(settings(small, "fedcc", "integer"), WithoutClient(1, 1)))
     run = stopped(settings(small, "fedcc", "masked"), "client_finished", 2, WithoutClient(1, 1))
     go_on(run, WithoutClient(1, 1))
+    assert weights(run) == expected
+
+
+@pytest.mark.parametrize("sums", ["integer", "masked"])
+def test_a_kill_in_a_new_attempt_draws_no_other_clients(home: Path, small: Make, sums: str) -> None:
+    half = {"minimum": 0.5, "retries": 0, "fraction": 0.5}
+    of_eight = {**CASES["fedcc"], "rounds": 1, "participation": half, "partition": {"kind": "iid", "clients": 8}}
+    case = small(**of_eight, privacy={"sums": sums})
+    lost = straight(case).table("clients")["client"][0]
+    expected = weights(straight(case, WithoutClient(lost, 1)))
+    seen = itertools.count(1)
+    run = stopped_where(
+        case, lambda entry, _: entry.kind == "client_finished" and next(seen) == 5, WithoutClient(lost, 1)
+    )
+    go_on(run)
     assert weights(run) == expected
 
 
