@@ -222,10 +222,14 @@ def newest_valid(run: RunFolder) -> Checkpoint | None:
 
 
 def drop_after(run: RunFolder, round: int) -> None:
-    """Remove the checkpoints of rounds after `round`; `Pruning` removes the memories that only they name."""
-    for folder in run.rounds.glob("*"):
-        if not folder.name.isdecimal() or int(folder.name) > round:
-            shutil.rmtree(folder, ignore_errors=True)
+    """Remove the checkpoints of rounds after `round`, and answers to states that follow from them.
+
+    `Pruning` removes the memories that only they name.
+    """
+    for folders, last in ((run.rounds, round), (run.work, round + 1)):
+        for folder in folders.glob("*"):
+            if not folder.name.isdecimal() or int(folder.name) > last:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class Pruning:

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from shoal.core.streams import SERVER, Streams
+from shoal.engine.messages.wire import Answer, Request, Train
 from shoal.engine.store.checkpoint import load_round
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.workers import worker
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
@@ -132,3 +134,18 @@ def test_the_noise_reaches_the_state(home: Path, small: Make, monkeypatch: pytes
     quiet = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE))
     states = [load_round(run, 1).server.tensors for run in (clipped, quiet)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_no_answer_to_a_state_that_is_computed_again_is_used(home: Path, small: Make) -> None:
+    run = stopped(small(method=METHOD, partition=HELD_OUT, privacy=PRIVATE, rounds=3), "client_finished", 3)
+    RoundPaths(run.path, 2).server.write_bytes(b"damaged")
+    asked = list[int]()
+    worker = Worker()
+
+    def call(request: Request) -> Answer:
+        if isinstance(request, Train) and request.round == 3:
+            asked.extend(files.client for files in request.clients)
+        return worker.handle(request)
+
+    go_on(run, call)
+    assert sorted(asked) == [0, 1, 2]
