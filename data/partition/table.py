@@ -124,6 +124,9 @@ def load_partition(folder: Path) -> Partition:
         default_memory_pool().release_unused()  # half a gigabyte, of ten million samples
         if partition.digest != about["digest"]:
             raise BrokenSeal("the table is not the one its manifest describes")
+        # A lead could have one sample stand for the many behind which a site's rules hide each.
+        if len(np.unique(partition.sample)) < len(partition.sample):
+            raise BrokenSeal("it names a sample twice")
     except FileNotFoundError as error:
         raise PartitionError(f"no partition in {folder}: {error.filename} is missing") from None
     except Exception as error:  # pyarrow raises nearly anything on broken files

@@ -167,6 +167,8 @@ class OwnRules:
             return
         with SetLedger.from_settings(settings.data).changing() as runs:
             ledger = runs.setdefault(call.run, Ledger(settings.privacy.noise, settings.aggregation.is_mean))
+            if ledger.noise != settings.privacy.noise:
+                raise SiteRefusal(f"its ledger has the run with noise {ledger.noise:g}, not {settings.privacy.noise:g}")
             ledger.ask(clients)
             spent = total(list(runs.values()), DELTA).sent
             if spent > (self.policy.epsilon or math.inf):

@@ -300,14 +300,15 @@ def outgoing_update(
 ) -> Update:
     """Return the update as it leaves the client: private if the settings say so.
 
-    The noise of a part of a sum follows from the client's key and the update, so that it is the same in each attempt.
+    The noise of a part of a sum follows from the client's key, the run and the update: it is the same in each attempt,
+    and of a site, whose key is that of all its runs, another in each run.
     """
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
     normal: Normal = secret_normal
     if plan is not None:
-        purpose = f"noise of {tensors_digest(update.message.tensors)}"
+        purpose = f"run {opened.lineage.id}, noise {privacy.noise} of {tensors_digest(update.message.tensors)}"
         normal = keyed_normal(secret_key(opened.run.path, client.id), purpose)
     if opened.method.totals:
         noise = privacy.noise * (len(client.train) if privacy.unit == "client" else 1)

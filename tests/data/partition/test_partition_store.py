@@ -34,6 +34,15 @@ def test_parquet_round_trip(saved):
     assert list(table.columns) == ["sample", "client", "split"]
 
 
+def test_no_sample_is_dealt_twice(saved, tmp_path):
+    partition, _ = saved
+    twice = partition.sample.copy()
+    twice[1] = twice[0]
+    save_partition(replace(partition, sample=twice), tmp_path / "twice")
+    with pytest.raises(PartitionError, match="it names a sample twice"):
+        load_partition(tmp_path / "twice")
+
+
 @pytest.mark.parametrize("column", ["sample", "client", "split"])
 def test_a_changed_table_is_detected(saved, column):
     _, folder = saved

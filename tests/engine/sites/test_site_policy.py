@@ -343,6 +343,9 @@ def test_the_own_ledger_adds_up_over_runs_and_ends_at_the_budget(home: Path) -> 
     rules.spend(SiteCall("train", SHOAL, run="3" * 32), settings, [1])
     with pytest.raises(SiteRefusal, match="by `epsilon`: the lead asks for updates that bring it to "):
         rules.spend(SiteCall("train", SHOAL, run="3" * 32), settings, [0] * 9)
+    less_noise = settings_of("fedpnp", privacy={"clip": 1.0, "noise": 0.1})
+    with pytest.raises(SiteRefusal, match=r"its ledger has the run with noise .*, not 0\.1"):
+        rules.spend(SiteCall("train", SHOAL, run="3" * 32), less_noise, [0])
     assert len(SetLedger.from_settings(settings.data).runs()) == 3
 
 
