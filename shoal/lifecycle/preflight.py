@@ -51,7 +51,8 @@ def check_method(settings: Settings) -> None:
     )
     method = METHODS[settings.method.name](settings.method, context)
     check_graphs(method)
-    check_rounds(settings, method)
+    if spec.shape:
+        check_rounds(settings, method)
 
 
 def check_clusters(settings: Settings, samples: int) -> None:

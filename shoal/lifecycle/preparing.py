@@ -38,7 +38,9 @@ def prepare_data(settings: Settings) -> PreparedSet:
     """
     check_method(settings)
     data = settings.data
-    return prepare(data.name, places.store(), mirror=places.mirror(), options=data.options)
+    prepared = prepare(data.name, places.store(), mirror=places.mirror(), options=data.options)
+    check_method(settings)  # by shapes that may have been unknown
+    return prepared
 
 
 def gather(settings: Settings) -> None:

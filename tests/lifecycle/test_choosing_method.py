@@ -43,8 +43,11 @@ def unnamed(**changes: Any) -> Settings:
     return make_settings({**base, **changes})
 
 
-def test_rounds_that_end_before_there_are_clusters_are_refused(home: Path) -> None:
-    named = {"method": {"name": "fedkmeans", "standardise": True}}
+@pytest.mark.parametrize("data", [POINTS, {"name": "digits", "limit": 60}])
+def test_rounds_that_end_before_there_are_clusters_are_refused(home: Path, data: dict[str, Any]) -> None:
+    named = {"method": {"name": "fedkmeans", "standardise": True}, "data": data, "model": {"encoder": "tiny-conv"}}
+    if data is POINTS:
+        del named["model"]
     with pytest.raises(
         SettingsError, match=r"rounds is 1, .* has its first clusters after round 2: set rounds to 2 or more"
     ):
