@@ -14,12 +14,15 @@ from pathlib import Path
 from shoal.core.durable import new_version
 from shoal.core.errors import PartitionError, short_text, shown
 from shoal.core.names import name_fault
-from shoal.data.partition.make import make_partition
+from shoal.data.partition.make import GROUPS, make_partition
 from shoal.data.partition.schemes import PartitionSettings
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition, load_partition, save_partition
 from shoal.data.sets.csv_file import write_csv
 from shoal.data.sets.prepared import PreparedSet
+
+NAMES = ("clients", GROUPS)
+"""Of a set of one's own: they may change where samples do not."""
 
 
 def partition_folder(
@@ -32,7 +35,8 @@ def partition_folder(
             "limit": limit,
             "seed": seed,
             "data": prepared.manifest.digest,
-        },
+        }
+        | {name: prepared.manifest.extra[name] for name in NAMES if name in prepared.manifest.extra},
         sort_keys=True,
     )
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]

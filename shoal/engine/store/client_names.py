@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from shoal.core.seal import unsealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.registry import METHODS
 
@@ -24,7 +25,7 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
     if METHODS[run.settings().method.name].pooled:
         return ["all clients"]
     try:
-        record = json.loads((run.folder_of("partition") / "partition.json").read_text())
+        record = unsealed(json.loads((run.folder_of("partition") / "partition.json").read_text()))
     except (OSError, ValueError):
         record = {}
     if record.get("digest") == run.lineage().partition.digest:

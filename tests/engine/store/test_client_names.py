@@ -58,6 +58,16 @@ def test_own_clients_unless_told_otherwise(own: Callable[..., Any]) -> None:
     assert partition.client_names == tuple(SITES)
 
 
+def test_a_set_whose_clients_have_other_names_is_dealt_again(own: Callable[..., Any], home: Path) -> None:
+    run = new_run(own())
+    (home / "photos" / "cork").rename(home / "photos" / "arles")
+    add_set(home / "photos", "photos", places.store(), force=True)
+    again = new_run(own())
+    assert again.lineage().data.digest == run.lineage().data.digest
+    assert client_names(again) == ["arles", *SITES[1:]]
+    assert client_names(run) == SITES
+
+
 def test_names_where_all_are_pooled_or_the_partition_is_gone(own: Callable[..., Any]) -> None:
     assert client_names(new_run(own(method={"name": "kmeans"}))) == ["all clients"]
     run = new_run(own())
