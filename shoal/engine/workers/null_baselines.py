@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.core.streams import Streams, stream_seed
 from shoal.data.views.augment import normalise
-from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
+from shoal.engine.store.codec import StoreError, load_tensors, save_tensors, tensors_digest
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.methods.auto import ENCODER
 from shoal.methods.contract.base import Evaluation, Method
@@ -275,7 +275,10 @@ def pretrained_features(opened: OpenedRun, x: Tensor) -> np.ndarray:
     """Return the pretrained encoder's features of samples x: kept ones, or new ones."""
     path = encoded_file(opened, x)
     try:
-        kept: np.ndarray = load_tensors(path)[0]["features"].numpy()
+        tensors, digest = load_tensors(path)
+        if digest != tensors_digest(tensors):
+            raise StoreError(f"{path} is damaged")
+        kept: np.ndarray = tensors["features"].numpy()
         path.touch()
     except (StoreError, KeyError, OSError):
         encoder = frozen_encoder(ENCODER).to(opened.device)
@@ -297,7 +300,8 @@ def keep(path: Path, features: np.ndarray) -> None:
     """Write features to a file if possible; otherwise they are computed again next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_tensors(path, {"features": torch.from_numpy(features)}, sync=False)
+        tensors = {"features": torch.from_numpy(features)}
+        save_tensors(path, tensors, tensors_digest(tensors), sync=False)
         kept = sorted(path.parent.glob("*.safetensors"), key=lambda each: each.stat().st_mtime)
         for old in kept[:-MAX_KEPT]:
             old.unlink(missing_ok=True)

@@ -53,13 +53,21 @@ def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, 
     assert len(list(kept.iterdir())) == 1
     assert not first.by_client, "all samples are in one place"
 
+    encoded = []
+
     def refuse(name: str) -> Any:
+        encoded.append(name)
         raise AssertionError("the images were encoded before")
 
     monkeypatch.setattr(null_baselines, "frozen_encoder", refuse)
     second = comparison_of(small(**OWN, seed=1))
     assert second.baseline_neighbours["pixels"] == first.baseline_neighbours["pixels"]
     assert second.baseline_neighbours[ENCODER] == first.baseline_neighbours[ENCODER]
+    (path,) = kept.iterdir()
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(AssertionError):
+        comparison_of(small(**OWN, seed=2))
+    assert encoded, "a damaged file is not used"
 
 
 def test_without_the_encoder_images_are_not_called_good(home: Path, small: Make, monkeypatch: Any) -> None:
