@@ -242,9 +242,11 @@ def _complete(
     if not len(places):
         return []
     later = ticks + round(rule.distance / 4)  # a sample that is due at the beginning may have been noted just before it
-    first = (int(later[0]) - rule.window - rule.origin) // rule.step + 1
-    last = (int(later[-1]) - rule.origin) // rule.step
-    begins = rule.origin + rule.step * np.arange(first, last + 1)
+    numbers = []
+    for part in np.split(later, np.flatnonzero(np.diff(later) > rule.window) + 1):  # none lies in a longer gap
+        first = (int(part[0]) - rule.window - rule.origin) // rule.step + 1
+        numbers.append(np.arange(first, (int(part[-1]) - rule.origin) // rule.step + 1))
+    begins = rule.origin + rule.step * np.concatenate(numbers)
     lows = np.searchsorted(later, begins)
     highs = np.searchsorted(later, begins + rule.window)
     whole = []

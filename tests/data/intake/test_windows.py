@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,16 @@ def test_series_in_parts_are_cut_as_in_one_piece(tmp_path: Path, parts: tuple[in
     assert set(names["parts"]) < set(names["whole"]), "windows over a seam are missing, and no other is cut"
     assert len(names["whole"]) - len(names["parts"]) <= len(parts)
     assert all(np.array_equal(x["parts"][name], x["whole"][name]) for name in names["parts"])
+
+
+def test_one_false_time_costs_no_memory(tmp_path: Path) -> None:
+    table = pd.DataFrame({"site": "a", "t": [0, *(1_700_000_000 + 10 * np.arange(60))], "load": np.arange(61.0)})
+    tracemalloc.start()
+    prepared, _ = add(tmp_path, table, window="60", time_column="t")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert prepared.train_x.shape == (9, 1, 6)
+    assert peak < 1e8
 
 
 def test_times_may_be_numbers(tmp_path: Path) -> None:
