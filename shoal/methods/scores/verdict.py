@@ -76,7 +76,7 @@ def verdict_of(comparison: Comparison, sites: SiteDependence | None = None, doub
         return Verdict(
             "doubtful",
             f"{subject} clusters of {'its' if count == 1 else 'their'} own, so that these clusters may show the site "
-            "and not what is in the samples: method.sites=centre tells which.",
+            "and not what is in the samples.",
         )
     return verdict
 
@@ -246,7 +246,7 @@ def site_sentence(
         named = [str(names.get(k, k)) for k in sites.closed_sites]
         sentence += (
             f" Nearly all samples of {_listed('client', named)} are in clusters of {_own(named)} own: these clusters "
-            "may show the site and not what is in the samples. Compare a run with method.sites=centre."
+            "may show the site and not what is in the samples."
         )
     for first, second in twins[:MAX_NAMED]:
         pair = f"{clusters[first]} and {clusters[second]}"

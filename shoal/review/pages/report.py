@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +33,12 @@ from shoal.review.results.summary import baseline_rows, summary_of
 from shoal.review.results.views import REPORT, check_figures
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
-MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
-"""Events that name clients that a round went on without."""
 SHEETS_BYTES = 1_500_000
 """Bytes of embedded contact sheets: with base64 and a few figures the page stays below 3 MB."""
 MAX_HALF_WIDTH = 600
 """Pixels: sheets up to this width are shown in pairs."""
-MAX_ROUNDS_LISTED = 30
-"""Missed rounds that are named for each client."""
 MAX_CLIENTS = 200
-"""Clients of the last round that are listed, and clients that missed rounds."""
+"""Clients of the last round that are listed."""
 FIRST = ("scores", "losses", "bytes")
 """The figures that stand before the method's own."""
 
@@ -82,7 +76,6 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         max_clients=MAX_CLIENTS,
-        max_rounds=MAX_ROUNDS_LISTED,
         in_base64=in_base64,
         masked=masked,
         **parts_of(run),
@@ -104,7 +97,6 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "clients": last_clients(run),
         "clients_of_rounds": run.table("clients"),
         "by_site": (facts.by_site if facts is not None else None) or {},
-        "missed": missed_rounds(run),
         "chosen": changed_rows(run.settings()),
         "lineage": run.lineage(),
         "tracking": run.status().tracking,
@@ -147,21 +139,6 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
         names = client_names(run)
         clients["client"] = [named(names, int(client)) for client in clients["client"]]
     return list(clients.to_dict("records"))
-
-
-def missed_rounds(run: RunFolder) -> list[tuple[str, list[int]]]:
-    """Return clients and the rounds that they missed though chosen, by failure or dropout; most rounds first."""
-    missed = {
-        (client, event.round)
-        for event in run.whole_events()
-        if event.kind in MISSED_EVENTS
-        for client in event.facts.get("clients", [event.facts.get("client")])
-    }
-    # Some clients trained in a round only when the run was resumed.
-    missed -= {(row["client"], row["round"]) for row in run.table("clients").to_dict("records")}
-    names = client_names(run)
-    rounds = [(named(names, client), [r for _, r in own]) for client, own in groupby(sorted(missed), itemgetter(0))]
-    return sorted(rounds, key=lambda row: -len(row[1]))
 
 
 def largest(names: pd.Series) -> str:

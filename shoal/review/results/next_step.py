@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.engine.settings.defaults import changed_settings
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.status import FINISHED
@@ -22,6 +23,8 @@ MORE_ROUNDS = 4
 """The factor on the rounds that is suggested for a run that trained too little."""
 SIMPLE_METHOD = "fedkmeans"
 """The method that does over clients what the null baselines do on pooled data."""
+KEPT = ("data.", "partition.", "seed", "privacy.", "model.clusters")
+"""Settings of a run that one of `SIMPLE_METHOD` on the same samples shares begin so."""
 COLUMNS = {"columns": "method.standardise=false", "standardised": "method.standardise=true"}
 """The setting of `SIMPLE_METHOD` that clusters a space of columns."""
 
@@ -110,7 +113,8 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts) -> Next
             f"shoal data show {settings.data.name}",
         )
     differ = comparison.twins or (facts.sites is not None and facts.sites.closed_sites)
-    if differ and getattr(settings.method, "sites", "centre") != "centre":
+    private = settings.privacy.clip is not None  # noise covers neither means of sites nor a choice of the number
+    if differ and not private and getattr(settings.method, "sites", "centre") != "centre":
         change = "sites=centre"
         if facts.data.spec.kind == "image" and settings.method.representation != "light":
             change = "representation=light"
@@ -120,11 +124,10 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts) -> Next
         )
     if (lead := leading_baseline(comparison)) is not None:
         return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
-    return NextStep(
-        "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "
-        "several, without labels.",
-        same_but(run, "model.clusters=auto"),
-    )
+    words = "Look at the samples of each cluster below. Another number of clusters may suit the data better"
+    if private or settings.privacy.sums != "plain" or run.lineage().clusters_chosen is not None:
+        return NextStep(f"{words}.", same_but(run, "model.clusters=NUMBER"))
+    return NextStep(f"{words}: auto tries several, without labels.", same_but(run, "model.clusters=auto"))
 
 
 def after_baseline(run: RunFolder, settings: Settings, lead: str, *, by_neighbours: bool) -> NextStep:
@@ -190,16 +193,13 @@ def same_but(run: RunFolder, change: str) -> str:
 
 
 def simple_command(settings: Settings, changes: list[str]) -> str:
-    """Return the command of a run of `SIMPLE_METHOD` on the data of another run.
+    """Return the command of a run of `SIMPLE_METHOD` on the data of another run, divided and kept private as there.
 
     Args:
         settings: of that run.
         changes: settings of the method and the model, `key=value`.
     """
-    values = [f"data.name={settings.data.name}"]
-    if settings.data.limit is not None:
-        values.append(f"data.limit={settings.data.limit}")
-    if settings.model.clusters:
-        values.append(f"model.clusters={settings.model.clusters}")
+    values = [f"data.name={settings.data.name}", f"partition.kind={settings.partition.kind}"]
+    values += [f"{key}={value}" for key, value in changed_settings(settings).items() if key.startswith(KEPT)]
     values += [f"method.name={SIMPLE_METHOD}", *changes]
     return "shoal run " + " ".join(f"--set {shlex.quote(value)}" for value in values)

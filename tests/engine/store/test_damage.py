@@ -34,7 +34,6 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.fedpnp.fedpnp import FedPNP
-from shoal.review.pages.report import missed_rounds
 from tests.runs import go_on, numbers, stopped, straight
 
 pytestmark = pytest.mark.long
@@ -155,7 +154,6 @@ def test_a_damaged_old_manifest_costs_its_rows_and_not_the_run(home: Path, small
     assert list(run.table("rounds")["round"]) == [2, 3, 4]
     (told,) = [e.message for e in run.events() if e.kind == "manifest_unreadable"]
     assert "round 1 is missing from the tables" in told
-    missed_rounds(run)
     assert len([e for e in run.events() if e.kind == "manifest_unreadable"]) == 1, "who reads tells nothing"
 
 

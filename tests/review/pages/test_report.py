@@ -22,13 +22,13 @@ from shoal.data.partition.table import load_partition
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import load_settings, make_settings
+from shoal.engine.settings.sections import PrivacySection
+from shoal.engine.store.choice import Choice
 from shoal.engine.store.codec import load_tensors
-from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.scores.no_groups import Groups
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
@@ -48,7 +48,7 @@ from shoal.review.results.cross_tables import (
     cross_table,
     labels_by_clients,
 )
-from shoal.review.results.next_step import leading_baseline, next_step
+from shoal.review.results.next_step import NextStep, leading_baseline, next_step, simple_command
 from shoal.review.results.result import run_result
 from shoal.review.results.summary import duration, size, summary_of
 from tests.added_sets import add_set
@@ -121,10 +121,9 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert leading_baseline(comparison) == best
     assert in_words(best) in found.words
     assert found.command == (
-        f"shoal run --set data.name=digits --set data.limit=300 --set method.name=fedkmeans --set model.encoder={best}"
+        "shoal run --set data.name=digits --set partition.kind=iid --set data.limit=300 --set partition.clients=4 "
+        f"--set method.name=fedkmeans --set model.encoder={best}"
     )
-    options = [word for word in found.command.split()[2:] if word != "--set"]
-    assert load_settings(None, options).method.name == "fedkmeans"
     page = write_report(digits_run).read_text()
     assert page.index(result.verdict.reason) < page.index(found.command) < page.index(summary_of(digits_run).task)
     unfinished = next_step(digits_run, replace(result, status="interrupted"))
@@ -133,14 +132,16 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert good.command == f"shoal predict {digits_run.name} NEW_SAMPLES --out found.csv"
 
 
+def doubted(run: RunFolder, patch: pytest.MonkeyPatch, **changes: Any) -> NextStep:
+    """What is advised for the run if its verdict is doubtful, with changes to its comparison with null baselines."""
+    facts = cluster_facts(run)
+    changed = replace(facts, comparison=replace(facts.comparison, **changes))
+    patch.setattr(next_steps, "cluster_facts", lambda _: changed)
+    return next_step(run, replace(run_result(run), verdict=Verdict("doubtful", "")))
+
+
 def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = cluster_facts(digits_run)
-    doubted = replace(run_result(digits_run), verdict=Verdict("chance", ""))
-    steps = []
-    for gain in (3.9, 4.0):
-        beside = replace(facts.comparison, groups=Groups(gain, 10, 300))
-        monkeypatch.setattr(next_steps, "cluster_facts", lambda run, beside=beside: replace(facts, comparison=beside))
-        steps.append(next_step(digits_run, doubted))
+    steps = [doubted(digits_run, monkeypatch, groups=Groups(gain, 10, 300)) for gain in (3.9, 4.0)]
     assert steps[0].command == "shoal data show digits"
     assert "other columns" in steps[0].words
     assert steps[1].command != steps[0].command
@@ -149,30 +150,37 @@ def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkey
 def test_without_labels_neighbours_are_a_hint_and_no_proof(
     digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = cluster_facts(digits_run)
-    seen = replace(facts.comparison, acc=None, probe=None, neighbours=0.5, baseline_neighbours={"pixels": 0.9})
-    monkeypatch.setattr(next_steps, "cluster_facts", lambda run: replace(facts, comparison=seen))
-    found = next_step(digits_run, replace(run_result(digits_run), verdict=Verdict("doubtful", "")))
+    found = doubted(digits_run, monkeypatch, acc=None, neighbours=0.5, baseline_neighbours={"pixels": 0.9})
     assert found.words.startswith("By neighbours K-means on pixels may do better than this run: only the samples can")
     assert found.command.endswith("--set method.name=fedkmeans --set model.encoder=pixels")
 
 
+def test_the_simple_run_has_the_same_samples_and_is_as_private() -> None:
+    data = ("data.name=gaussian", "data.options.clusters=10", "partition=dirichlet", "partition.beta=0.3", "seed=3")
+    own = load_settings(None, (*data, "method=fedsimclr", "privacy.clip=1", "privacy.noise=2"))
+    made = load_settings(None, simple_command(own, []).split()[3::2])
+    assert made == replace(own, method=made.method, local=made.local, model=made.model)
+
+
 def test_the_same_run_but_for_the_number_of_clusters_is_advised(
-    digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = cluster_facts(digits_run)
-    alone = replace(facts, comparison=replace(facts.comparison, baseline_acc={}))
-    monkeypatch.setattr(next_steps, "cluster_facts", lambda run: alone)
-    result = replace(run_result(digits_run), verdict=Verdict("doubtful", ""))
     monkeypatch.chdir(digits_run.path.parent.parent)
-    words = next_step(digits_run, result).command.split()
+    words = doubted(digits_run, monkeypatch, baseline_acc={}).command.split()
     assert words == ["shoal", "run", f"runs/{digits_run.name}/settings.yaml", "--set", "model.clusters=auto"]
     own = digits_run.settings().to_json()
     own["model"]["clusters"] = "auto"
     assert load_settings(Path(words[2]), words[4:]).to_json() == own
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert next_step(digits_run, result).command.split()[2] == str(digits_run.path / "settings.yaml")
+    monkeypatch.chdir(digits_run.rounds)
+    assert doubted(digits_run, monkeypatch, baseline_acc={}).command.split()[2] == str(
+        digits_run.path / "settings.yaml"
+    )
+    digits_run.set_lineage(clusters_chosen=Choice(10, "", 2, 20, 1, 0, "samples", 300, (), "", "", ""))
+    assert doubted(digits_run, monkeypatch, baseline_acc={}).command.endswith("=NUMBER"), "auto chose this number"
+    digits_run.set_lineage(clusters_chosen=None)
+    private = replace(digits_run.settings(), privacy=PrivacySection(clip=1.0))
+    monkeypatch.setattr(RunFolder, "settings", lambda _: private)
+    assert doubted(digits_run, monkeypatch, baseline_acc={}).command.endswith("=NUMBER"), "auto is refused"
 
 
 def test_tables_have_names_and_units_for_people(digits_run: RunFolder) -> None:
@@ -193,11 +201,6 @@ def test_a_jump_of_the_loss_is_explained(digits_run: RunFolder) -> None:
     page = write_report(digits_run).read_text()
     note = "has the first weight in round 1 and the other from round 2 on."
     assert page.index("<h2>Over rounds</h2>") < page.index(note)
-
-
-@pytest.mark.parametrize("name", ["fedpnp", "fedsimclr_kmeans", "clustergan"])
-def test_a_method_whose_loss_need_not_fall_says_why(name: str) -> None:
-    assert METHODS[name].loss_note.endswith(".")
 
 
 def test_the_page_holds_all_that_it_shows(digits_run: RunFolder) -> None:
@@ -473,12 +476,3 @@ def test_a_client_whose_name_begins_with_an_underscore_is_in_the_legend() -> Non
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text().strip() for text in legend.get_texts()] == ["_north", "south"]
-
-
-def test_a_round_that_a_client_trained_in_once_it_was_resumed_is_not_missed(
-    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = straight(small(rounds=1))
-    told = [Event("client_left_out", {"round": 1, "client": 0}), Event("client_left_out", {"round": 2, "client": 1})]
-    monkeypatch.setattr(RunFolder, "whole_events", lambda _: told)
-    assert report.missed_rounds(run) == [("1", [2])]
