@@ -25,6 +25,7 @@ from shoal.engine.settings.run_settings import load_settings, make_settings
 from shoal.engine.settings.sections import PrivacySection
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.codec import load_tensors
+from shoal.engine.store.lineage import StartingState
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
@@ -33,8 +34,10 @@ from shoal.methods.scores.clustering import crossed, table_scores
 from shoal.methods.scores.no_groups import Groups
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
+from shoal.review.mlflow_log.descriptions import model_card
 from shoal.review.pages import figures, report
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
+from shoal.review.pages.comparison_page import write_comparison
 from shoal.review.pages.embedding_figure import draw_embedding, draw_groups, plane
 from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import changed_rows, repeat_command
@@ -220,6 +223,16 @@ def test_the_page_holds_all_that_it_shows(digits_run: RunFolder) -> None:
     copied = write_report(digits_run, in_run_folder=False).read_text()
     assert all(link.startswith("file://") for link in links(copied))
     assert str(digits_run.path) not in copied
+
+
+def test_a_run_that_went_on_from_another_is_not_repeated_by_its_settings(digits_run: RunFolder) -> None:
+    digits_run.set_lineage(origin=StartingState("before", 3, "0a1b"))
+    assert "give the same numbers" not in (page := write_report(digits_run).read_text())
+    assert "run before, round 3" in page
+    other = RunFolder(shutil.copytree(digits_run.path, digits_run.path.with_name("other")))
+    assert "numbers will be others" in model_card(digits_run, digits_run.settings())
+    both = write_comparison([other, digits_run], digits_run.path / "both.html").read_text()
+    assert "A started from the state of run before" in both
 
 
 def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None:
