@@ -13,8 +13,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command(epilog="Example: shoal serve --port 4200 --mlflow-port 5000")
 def serve(
-    port: Annotated[int, typer.Option(help="port of the Prefect server")] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="port of the MLflow page")] = 5000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port of the Prefect server")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="port of the MLflow page")] = 5000,
     host: Annotated[
         str,
         typer.Option(help="address to listen on; with any but 127.0.0.1 other hosts can connect: see docs/servers.md"),

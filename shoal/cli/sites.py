@@ -28,7 +28,7 @@ def init(
     from shoal.engine.sites.study import make_study
 
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or port not in map(str, range(1, 65536)):
         raise ShoalError(f"--address is {address!r}: give a host and a port, such as lead.example.org:8443")
     study = make_study(places.home(), name, host, int(port))
     say(f"the study {name} is led from {study.folder}; its fingerprint is {study.fingerprint}")

@@ -31,9 +31,13 @@ CHECK_SECONDS = 15
 
 
 def folders_of(deployment: dict[str, Any]) -> list[Path]:
-    """Return the folders that a deployment, as Prefect's API describes it, watches."""
-    watched = [section.get("watch") for section in sections_of(deployment)]
-    return [(places.home() / Path(name).expanduser()).resolve() for name in watched if isinstance(name, str)]
+    """Return the folders that a deployment, as Prefect's API describes it, watches; what names none is passed over."""
+    folders = []
+    for section in sections_of(deployment):
+        # Somebody may have typed anything: no text, the home of nobody, or a zero byte.
+        with contextlib.suppress(KeyError, TypeError, RuntimeError, ValueError):
+            folders.append((places.home() / Path(section["watch"]).expanduser()).resolve())
+    return folders
 
 
 def trains_on(deployment: dict[str, Any], name: str) -> bool:
@@ -115,7 +119,7 @@ def fingerprint(folder: Path) -> str:
         An empty text where there is neither a file nor a pointer.
     """
     lines = []
-    for path in [folder.with_name(f"{folder.name}.dvc"), *folder.rglob("*")]:
+    for path in [Path(f"{folder}.dvc"), *folder.rglob("*")]:
         with contextlib.suppress(OSError):  # it is not there, or was removed a moment ago
             facts = path.lstat()
             if not stat.S_ISDIR(facts.st_mode):

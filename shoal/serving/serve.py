@@ -149,7 +149,7 @@ def serve(
         ready_store(places.mlflow_store())
 
     def tell(line: str) -> None:
-        out.print(line, highlight=False, soft_wrap=True)
+        out.print(line, highlight=False, soft_wrap=True, markup=False)
 
     tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
     with ended_with_the_block() as parts:
@@ -190,10 +190,13 @@ def plan_service(host: str, port: int, mlflow_port: int) -> Service:
     """Return the addresses of the service, after a check that they are free.
 
     Raises:
-        ServeError: a port is taken. PrivateFileError, LoginError: the login cannot be used.
+        ServeError: the host is no address of this machine, or a port is taken. PrivateFileError, LoginError: the login
+            cannot be used.
     """
     tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
     own_page = not tracking.startswith("http")
+    if fault := port_fault(host, 0):
+        raise ServeError(f"--host {host} cannot be listened on ({fault}): give an IPv4 address of this machine")
     check_port(port, "--port", host)
     if own_page:
         check_port(mlflow_port, "--mlflow-port", host)
@@ -324,8 +327,13 @@ def address_lines(service: Service, experiment: str, links: Path, *, terminal: b
     else:
         lines.append(f"both ask for a password; links that log a browser in are in {links}, which only you can read")
     home = shlex.quote(str(places.prefect_home()))
-    login = f'{CLIENT_AUTH}="$(cat {shlex.quote(str(places.login()))})"'
-    return [*lines, f"in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home} {login}"]
+    login = f"$(cat {shlex.quote(str(places.login()))})"
+    if os.environ.get(SERVER_AUTH):
+        login = f"${SERVER_AUTH}"
+    return [
+        *lines,
+        f'in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home} {CLIENT_AUTH}="{login}"',
+    ]
 
 
 def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str]:

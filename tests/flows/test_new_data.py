@@ -129,6 +129,7 @@ def test_a_run_that_is_due_while_another_one_runs_is_skipped(
 
 def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nightly = {"parameters": {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}, "again": True}}
+    nightly["parameters"] |= {"nobody": {"watch": "~nosuchuser/in"}, "zero": {"watch": "a\0b"}}
     assert folders_of(nightly) == []
     assert trains_on(nightly, "mine")
     assert not trains_on(nightly, "other")

@@ -22,7 +22,15 @@ from rich.console import Console
 
 from shoal.serving import serve as serving
 from shoal.serving.deployments import end_left_over
-from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, exposure_warnings
+from shoal.serving.serve import (
+    CLIENT_AUTH,
+    JOB_RETRIES,
+    RETRIES,
+    SERVER_AUTH,
+    ServeError,
+    exposure_warnings,
+    plan_service,
+)
 from tests.flows.test_prefect import free_port
 from tests.serving import attack
 from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, csrf_headers, eventually
@@ -303,6 +311,8 @@ def test_what_is_open_is_said() -> None:
     assert "## On other addresses" in page
     assert "On other addresses" in said
     assert "MLflow" not in "\n".join(exposure_warnings("host.example.org", 4200, None))
+    with pytest.raises(ServeError, match="--host ::1 cannot be listened on"):
+        plan_service("::1", 4200, 5000)
 
 
 @pytest.mark.slow
@@ -335,6 +345,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
         said = (tmp_path / "out").read_text()
         assert f"open on 0.0.0.0, port {port} (Prefect)" in said
         assert "Tr0ub4dor" not in said
+        assert f'{CLIENT_AUTH}="${SERVER_AUTH}"' in said
         url = f"http://127.0.0.1:{port}/api/deployments/filter"
         assert requests.post(url, json={}, timeout=60).status_code == 403
         assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 403  # no token of its own
