@@ -36,13 +36,15 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show one cluster client by client, with how certain the model is of its samples, or what the server reads."""
-    from shoal.engine.store.run_folder import RunFolder
+    from shoal.engine.store.run_folder import RunError, RunFolder
     from shoal.review.served.explain import explain as explain_cluster
 
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--out {sheet}: expected a name that ends in .png")
     run = RunFolder.find(name, unfinished=False)
     if server_sees:
+        if not run.is_finished():
+            raise RunError(f"run {run.name} is not finished: `shoal run --resume {run.name}` finishes it")
         show_server_view(run, as_json=as_json)
         return
     if cluster is None:

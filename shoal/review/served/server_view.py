@@ -200,8 +200,8 @@ def sent_sums(down: Message, up: Message) -> list[Sent]:
     counts = next((tensors[name] for name in COUNTS if name in tensors), None)
     if "sums" in tensors and counts is not None:
         sums = tensors["sums"]
-        alike = [t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()]
-        centres = alike[0] if alike else None
+        alike = (t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel())
+        centres = next(alike, None)
     elif "centres" in tensors:
         centres = None
         if counts is None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from shoal.cli.console import out
-from shoal.cli.explain import show_server_view
+from shoal.cli.explain import explain, show_server_view
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError
+from shoal.lifecycle.starting import new_run
 from shoal.review.served.row_reading import Sent, read_rows
 from shoal.review.served.server_view import Sender, judged, played, server_view
 from tests.runs import straight
@@ -59,7 +60,10 @@ def test_a_space_in_which_nothing_was_sent_is_passed_over() -> None:
 
 def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callable[..., Any]) -> None:
     method = {"name": "fedkmeans", "standardise": True}
-    run = straight(small(method=method, data=POINTS, model={"clusters": 9}, rounds=20))
+    settings = small(method=method, data=POINTS, model={"clusters": 9}, rounds=20)
+    with pytest.raises(RunError, match="is not finished"):
+        explain(new_run(settings).name, server_sees=True)
+    run = straight(settings)
     view = server_view(run)
     assert view.rows == run.table("clients").query("round == 1")["samples"].sum()
     assert 0 < view.exact <= view.near <= 1
