@@ -98,7 +98,9 @@ def report(error: Exception) -> bool:
     elif is_out_of_memory(error):
         text = out_of_memory(error)
     elif isinstance(error, OSError) and error.errno in DISK_ERRORS:
-        text = f"{error}; free some space, or set SHOAL_HOME to a folder that you may write to"
+        text = (
+            f"{error}; free some space there, or choose a place that you may write to (of runs and data by SHOAL_HOME)"
+        )
     else:
         return False
     err.print("[red]error[/]", Text(text), soft_wrap=True)

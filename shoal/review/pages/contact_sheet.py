@@ -13,6 +13,7 @@ from PIL import Image
 from rich.cells import cell_len
 
 from shoal.core.errors import escaped
+from shoal.engine.store.codec import writing
 from shoal.review.results.fonts import families
 
 COLUMNS = 10
@@ -95,9 +96,14 @@ def contact_sheet(title: str, lines: Sequence[str], blocks: Sequence[Block], col
 
 
 def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Block], columns: int = COLUMNS) -> Path:
-    """Draw a sheet (`contact_sheet`) as a PNG, whose folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(title, lines, blocks, columns).savefig(path, format="png")
+    """Draw a sheet (`contact_sheet`) as a PNG, whose folder is made.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        contact_sheet(title, lines, blocks, columns).savefig(path, format="png")
     return path
 
 

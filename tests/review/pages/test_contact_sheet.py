@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 from rich.cells import cell_len
 
-from shoal.review.pages.contact_sheet import Block, contact_sheet, fit_text, thumbnail
+from shoal.core.errors import ShoalError
+from shoal.review.pages.contact_sheet import Block, contact_sheet, draw_sheet, fit_text, thumbnail
 
 
 def test_a_long_name_loses_its_middle():
@@ -21,3 +23,8 @@ def test_blocks_wrap_and_captions_lie_below():
     figure = contact_sheet("title", [], [Block("all", images, [("0.1",), ("0.2",), ("0.3",)])], columns=2)
     heights = {text.get_text(): text.get_position()[1] for text in figure.texts}
     assert heights["title"] > heights["all"] > heights["0.1"] == heights["0.2"] > heights["0.3"]
+
+
+def test_a_folder_is_no_sheet(tmp_path):
+    with pytest.raises(ShoalError, match="could not be written: Is a directory"):
+        draw_sheet(tmp_path, "title", [], [Block("all", [np.zeros((1, 8, 8), np.uint8)], [("a",)])])

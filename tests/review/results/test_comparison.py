@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from shoal.cli import compare
 from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.comparison_page import best_of, differences, write_comparison
+from shoal.review.pages.comparison_page import best_of, write_comparison
 from shoal.review.pages.report import write_report
 from shoal.review.results.result import run_result
 from shoal.review.results.runs import why_not_comparable
@@ -90,6 +90,8 @@ def test_what_cannot_be_compared_is_said(pair: list[RunFolder], tmp_path: Path) 
         write_comparison(pair[:1], tmp_path / "one.html")
     with pytest.raises(ShoalError, match="named twice"):
         write_comparison([*pair, pair[0]], tmp_path / "twice.html")
+    with pytest.raises(ShoalError, match="both could not be written: "):
+        write_comparison(pair, Path("/proc/a/both"))
     assert not list(tmp_path.glob("*.html"))
 
 
@@ -99,7 +101,3 @@ def test_the_best_of_numbers() -> None:
     assert best_of([0.5, 0.7], "neither") == [False, False]
     assert best_of([0.5, None], "higher") == [False, False], "of one there is no best"
     assert best_of([0.70001, 0.70002], "higher") == [False, False], "which are shown alike"
-
-
-def test_keys_that_one_has_alone_differ() -> None:
-    assert differences([{"a": "1", "b": "2"}, {"a": "1", "c": "3"}]) == [("b", ["2", ""]), ("c", ["", "3"])]
