@@ -38,7 +38,7 @@ def score(
             ("score", "clusters", "in random order"), rows, f"{scores.beside.samples:,} of {scores.samples:,} samples"
         )
     )
-    largest = scores.table.sum().sort_values(ascending=False).index[:MAX_LABELS]
-    out.print(frame_table(scores.table[largest].reset_index()))
+    largest = scores.table.sum().nlargest(MAX_LABELS).index
+    out.print(frame_table(scores.table[largest].reset_index(allow_duplicates=True)))  # a label may be called cluster
     verdict = scores.verdict
     say(f"verdict by these labels: {verdict.word}. {verdict.reason}")

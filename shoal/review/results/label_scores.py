@@ -18,7 +18,7 @@ from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.clustering import chance_ari, table_accuracy, table_scores
 from shoal.methods.scores.verdict import Verdict, verdict_of
 from shoal.review.results.clusters import read_clusters
-from shoal.review.results.stable_names import NAME
+from shoal.review.results.stable_names import with_stable_numbers
 
 ORDERS = 200
 """Random orders of the clusters with which scores are compared."""
@@ -68,7 +68,7 @@ def label_scores(run: RunFolder, labels: Path) -> LabelScores:
         )
     label = clusters["file"].map(label_of)
     known = label.notna()
-    number = clusters[NAME if NAME in clusters else "cluster"]
+    number = with_stable_numbers(clusters)["cluster"]
     table = pd.crosstab(number[known].rename("cluster"), label[known])
     if table.shape[1] < 2:
         raise DataError(f"{labels} has {table.shape[1]} label(s) of the run's samples; scores need two or more")

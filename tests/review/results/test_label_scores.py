@@ -85,7 +85,8 @@ def test_a_set_without_files_is_refused(clusters: pd.DataFrame, tmp_path: Path) 
 def test_the_command_scores_a_run(home: Path, small: Make) -> None:
     run = clustered(home, small, each=6)
     table = pd.read_parquet(run.path / "clusters.parquet")
-    rows = [(file, f"kind {cluster}") for file, cluster in zip(table["file"], table["cluster"], strict=True)]
+    labels = np.array(["cluster", "a", "b"])[table["cluster"]]
+    rows = list(zip(table["file"], labels, strict=True))
     path = write(home / "labels.csv", rows)
     said = CliRunner().invoke(app, ["latest", str(path)])
     assert said.exit_code == 0, said.output
