@@ -44,7 +44,7 @@ def compare(
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison
 
-        err.print(f"page: {write_comparison(runs, page)}", highlight=False, soft_wrap=True)
+        err.print(f"page: {write_comparison(runs, page)}", highlight=False, soft_wrap=True, markup=False)
     if as_json:
         about = [{"method": run.settings().method.name, "data": run.settings().data.name} for run in runs]
         print(json.dumps([one | run_result(run).to_json() for one, run in zip(about, runs, strict=True)]))

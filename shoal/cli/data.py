@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.console import err, out, say, shoal_command
+from shoal.cli.console import cell, err, out, say, shoal_command
 from shoal.cli.options import Set, with_options
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.intake.options import AddOptions
@@ -164,9 +164,10 @@ def add(path: Source, name: Annotated[str, typer.Option(help="name of the data s
     # The deployments that train on the set start, where a Prefect server answers.
     try:
         if server_answers() and (names := announce_data(name)):
-            err.print(f"started on Prefect's server: {', '.join(names)}", highlight=False)
+            err.print(f"started on Prefect's server: {', '.join(names)}", highlight=False, markup=False)
     except ShoalError as error:
-        err.print(f"[yellow]warning[/] the set is added, but no deployment was started: {error}", highlight=False)
+        told = cell(f"the set is added, but no deployment was started: {error}")
+        err.print("[yellow]warning[/]", told, highlight=False)
 
 
 @app.command("arrived", epilog="Example: shoal data arrived incoming")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.console import err, out, say, show_result
 from shoal.cli.options import Json, Set
@@ -63,7 +64,7 @@ def run(
         folder = new_run(wanted)
     else:
         folder = RunFolder.find(resume)
-    err.print(f"run [bold]{folder.path}[/]", highlight=False)
+    err.print("run", Text(str(folder.path), "bold"), highlight=False)
     result = complete(folder, err)
     if as_json:
         print(json.dumps(result.to_json()))

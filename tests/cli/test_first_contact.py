@@ -173,17 +173,3 @@ def test_what_cannot_run_is_refused_before_data_is_prepared(
         starting.new_run(load_settings(None, overrides))
     assert not (home / "runs").exists()
     assert not (home / "mlflow").exists()
-
-
-def test_an_override_without_its_option_is_told(tmp_path: Path) -> None:
-    done = shoal(tmp_path, "run", "method.name=fedcc")
-    assert done.returncode == 1
-    assert "write --set method.name=fedcc" in " ".join(done.stderr.split())
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_wrong_option_is_told_in_plain_words(tmp_path: Path) -> None:
-    done = shoal(tmp_path, "run", "--sett", "rounds=1")
-    assert done.returncode == 2
-    assert "No such option: --sett" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
