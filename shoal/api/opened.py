@@ -47,7 +47,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """The state as `shoal runs` lists it: running, finished, interrupted, stopped, failed or unreadable."""
+        """The state as `shoal runs` lists it: running, finished, interrupted, failed, unreadable or site."""
         from shoal.review.results.runs import list_run
 
         return list_run(self._folder).state

@@ -72,6 +72,6 @@ class NightSettings(Section):
         0.01,
         gt=0,
         lt=1,
-        description="probability of a false alarm in a night, for the cluster shares and the uniformity of new images",
+        description="probability of a false alarm in a night, for the cluster shares of new images",
     )
     force: bool = Field(False, description="train even if there are no new images")

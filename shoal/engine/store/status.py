@@ -39,7 +39,7 @@ class Status:
     """The status of a run.
 
     Args:
-        state: running, finished, interrupted, failed or stopped.
+        state: running, finished, interrupted or failed.
         round: the last finished round.
         message: why the run ended early; empty: it did not.
         pid: id of the process that worked on it last.

@@ -33,8 +33,8 @@ class ListedRun:
     Args:
         name: of its folder.
         method, data: as in its settings; empty where these cannot be read.
-        state: running, finished, interrupted, stopped, failed, unreadable or site; a run that says it runs and that
-            no process works on was interrupted.
+        state: running, finished, interrupted, failed, unreadable or site; a run that says it runs and that no process
+            works on was interrupted.
         rounds: rounds done; at a site the last one in which it trained.
         metric, score: name and value of the first number that judges it; None where it was not judged.
         verdict: good, doubtful or chance; empty where there is none.
