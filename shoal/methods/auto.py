@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         PIXEL_SPACE,
     ),
     Rule(
-        lambda facts: (facts.pixels or 0.0) > (facts.features or 0.0) + PIXELS_AHEAD,
+        lambda facts: not facts.other_light and (facts.pixels or 0.0) > (facts.features or 0.0) + PIXELS_AHEAD,
         "{samples:,} images a client: federated K-means on pixels, whose neighbours agree more ({pixels:.2f}) than "
         "those of the frozen encoder ({features:.2f})",
         kmeans_in(PIXELS),
