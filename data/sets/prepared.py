@@ -304,9 +304,8 @@ def _array(path: Path, manifest: Manifest) -> np.ndarray:
         if array.dtype.kind not in "buif":
             raise BadRecord(f"it holds {array.dtype}, and no numbers")
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything
-        raise DataError(
-            f"{path} cannot be read ({short_text(error)}): {remedy(path.parent, manifest.extra)}"
-        ) from error
+        folder = path.parents[2] if path.parts[-3] == FOLDER else path.parent
+        raise DataError(f"{path} cannot be read ({short_text(error)}): {remedy(folder, manifest.extra)}") from error
     return array
 
 

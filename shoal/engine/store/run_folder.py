@@ -119,6 +119,8 @@ class RunFolder:
                 f"{len(matches)} runs have names that begin with {text!r}: {', '.join(matches[:5])}; give more of the "
                 "name"
             )
+        if (runs / text).is_dir():
+            raise RunError(f"{runs / text} has no settings.yaml: restore it from a backup, or remove the folder")
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `shoal runs` lists them)")
 
     @classmethod

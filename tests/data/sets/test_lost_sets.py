@@ -61,6 +61,9 @@ def test_damage_of_an_own_set_is_found_and_the_advice_leads_to_a_whole_one(
     assert name == "mine"
     assert "add all of it again with `shoal data add FOLDER --name mine --force`" in said
     assert "data prepare" not in said
+    if damage == "cut" and file.endswith("x.npy"):
+        with pytest.raises(DataError, match="--name mine --force"):
+            open_prepared(folder).train_x[0]
     with pytest.raises(DataError):
         add_set(table(tmp_path / "second.csv", 4), "mine", store, append=True)
     add_set(tmp_path / "first.csv", "mine", store, force=True)

@@ -48,6 +48,9 @@ def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkey
     assert found.name == made[-1].name
     with claimed_run(small()) as claimed:
         assert claimed.name == made[-1].name
+    (made[0].path / "settings.yaml").unlink()
+    with pytest.raises(RunError, match=f"{made[0].name} has no settings.yaml: restore it"):
+        RunFolder.find(made[0].name)
     made[1].path.rename(places.runs() / "20991231-000000_copied")
     assert RunFolder.find("latest").name == "20991231-000000_copied"
 
