@@ -48,7 +48,7 @@ def escape_unencodable() -> None:
 
 escape_unencodable()
 # A pipe has no width: there tables must not be folded to 80 columns.
-out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
+out = NameSafeConsole(width=None if sys.stdout.isatty() else 200)
 err = NameSafeConsole(stderr=True)
 
 

@@ -40,5 +40,5 @@ def score(
     )
     largest = scores.table.sum().nlargest(MAX_LABELS).index
     out.print(frame_table(scores.table[largest].reset_index(allow_duplicates=True)))  # a label may be called cluster
-    verdict = scores.verdict
-    say(f"verdict by these labels: {verdict.word}. {verdict.reason}")
+    word = "above chance" if scores.verdict.word == "good" else scores.verdict.word
+    say(f"by these labels: {word}. {scores.verdict.reason} A run on a set with labels is judged beside K-means.")

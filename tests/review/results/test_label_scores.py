@@ -90,4 +90,4 @@ def test_the_command_scores_a_run(home: Path, small: Make) -> None:
     path = write(home / "labels.csv", rows)
     said = CliRunner().invoke(app, ["latest", str(path)])
     assert said.exit_code == 0, said.output
-    assert "verdict by these labels: good" in said.output
+    assert "by these labels: above chance. ACC is 1.000" in said.output
