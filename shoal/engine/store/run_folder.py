@@ -108,6 +108,8 @@ class RunFolder:
         for candidate in (Path(text), runs / text):
             if (candidate / "settings.yaml").is_file():
                 return cls(candidate)
+        if (runs / text).is_dir():
+            raise RunError(f"{runs / text} has no settings.yaml: restore it from a backup, or remove the folder")
         names = [path.parent.name for path in in_order(runs)]
         if text == LATEST and names:
             return cls._latest(runs, names, unfinished)
@@ -119,8 +121,6 @@ class RunFolder:
                 f"{len(matches)} runs have names that begin with {text!r}: {', '.join(matches[:5])}; give more of the "
                 "name"
             )
-        if (runs / text).is_dir():
-            raise RunError(f"{runs / text} has no settings.yaml: restore it from a backup, or remove the folder")
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `shoal runs` lists them)")
 
     @classmethod
