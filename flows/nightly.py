@@ -35,7 +35,7 @@ from shoal.review.results.stable_names import CHANGED, NIGHT, ClusterChange
 from shoal.review.results.summary import counted
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import Decision, check_held_out
-from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval
+from shoal.review.served.promotion import DRIFTED, keep_decision
 from shoal.tasks.compare import compare
 from shoal.tasks.decide import decide
 from shoal.tasks.drift import drift
@@ -105,7 +105,6 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     """Do the work of a night within its flow run."""
     log = get_run_logger()
     settings = earlier_method(settings)
-    tell_approval(settings, log)
     champion = champion_in_use(settings)
     taken = take_in(settings, night)
     log.info(taken.message)
@@ -142,15 +141,6 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         drift=[each.sentence() for each in drifts],
         clusters=[each.sentence() for each in changes_of(run)],
     )
-
-
-def tell_approval(settings: Settings, log: Any) -> None:
-    """Log who moved the champion since the last night, where a person did so on MLflow's page."""
-    if settings.chooses_method:
-        return
-    move = note_approval(settings)
-    if move is not None:
-        log.info(f"version {move.version} is the champion, by {move.who}: {move.why}")
 
 
 def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:

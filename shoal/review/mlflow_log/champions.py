@@ -2,8 +2,8 @@
 
 The tag `shoal.champions` of the registered model lists the versions that lead to the present champion, the present one
 last; the alias `previous` points to the one that a rollback returns to. The tag `shoal.champion` of a version says who
-made it the champion last, and why. A person who moves the alias on MLflow's page changes neither: the next command or
-night follows the alias (`note_move_by_hand`).
+made it the champion last, and why. A person who moves the alias on MLflow's page changes neither: nights follow the
+alias, and the next move too (`succession`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ MOVE = "shoal.champion"
 PROMOTED = "promoted"
 APPROVED = "approved"
 ROLLED_BACK = "rolled back"
-BY_HAND = "set in MLflow"
-"""Kinds of moves: by a night, by `shoal model promote` or `rollback`, on MLflow's page."""
+"""Kinds of moves: by a night, by `shoal model promote` or `rollback`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def succession(client: Any, name: str) -> list[str]:
     champion = champion_version(client, name)
     if champion is None:
         return []
-    known = _recorded(client, name)
+    known = str(client.get_registered_model(name).tags.get(CHAMPIONS, "")).split()
     while known and known[-1] != champion and champion in known:
         known.pop()
     if champion not in known:
@@ -79,21 +78,6 @@ def last_move(client: Any, name: str, version: str) -> Move | None:
     if told is None:
         return None
     return Move(version, **json.loads(told))
-
-
-def note_move_by_hand(client: Any, name: str) -> Move | None:
-    """Follow an alias that a person moved on MLflow's page; return the move if it is to a version that is new there."""
-    champions = succession(client, name)
-    if not champions:  # perhaps no model has the name yet
-        return None
-    known = _recorded(client, name)
-    if not known or champions == known:
-        return None
-    if champions[-1] in known or last_move(client, name, champions[-1]) is not None:
-        _keep(client, name, champions)
-        set_champion(client, name, champions[-1])  # it may be the challenger that was waiting
-        return None
-    return _move(client, name, champions, BY_HAND, "somebody on MLflow's page", "no reason was given")
 
 
 def make_champion(client: Any, name: str, version: str, kind: str, who: str, why: str) -> Move | None:
@@ -123,10 +107,6 @@ def return_to_previous(client: Any, name: str, who: str, why: str) -> Move | Non
     if not champions:
         return None
     return _move(client, name, champions, ROLLED_BACK, who, why)
-
-
-def _recorded(client: Any, name: str) -> list[str]:
-    return str(client.get_registered_model(name).tags.get(CHAMPIONS, "")).split()
 
 
 def _move(client: Any, name: str, champions: list[str], kind: str, who: str, why: str) -> Move:

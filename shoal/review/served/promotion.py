@@ -25,7 +25,6 @@ from shoal.review.mlflow_log.champions import (
     Move,
     champion_version,
     make_champion,
-    note_move_by_hand,
     return_to_previous,
 )
 from shoal.review.mlflow_log.experiments import NIGHT_DECISION
@@ -258,14 +257,3 @@ def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
 def _names(client: Any) -> list[str]:
     """Return the registered names that have a champion."""
     return sorted(model.name for model in client.search_registered_models() if CHAMPION in model.aliases)
-
-
-def note_approval(settings: Settings) -> Move | None:
-    """Record an alias that a person set on MLflow's page since the last night; None where nobody did.
-
-    Raises:
-        PromotionError: MLflow does not answer.
-    """
-    name = name_of_model(settings)
-    with registry_client(settings) as client:
-        return note_move_by_hand(client, name)

@@ -12,13 +12,11 @@ from shoal.engine.settings import places
 from shoal.review.mlflow_log import champions
 from shoal.review.mlflow_log.champions import (
     APPROVED,
-    BY_HAND,
     PREVIOUS,
     PROMOTED,
     ROLLED_BACK,
     last_move,
     make_champion,
-    note_move_by_hand,
     return_to_previous,
     succession,
 )
@@ -51,7 +49,6 @@ def aliases(client: MlflowClient) -> dict[str, str]:
 
 
 def test_a_name_that_no_model_has_has_no_champion(store: MlflowClient) -> None:
-    assert note_move_by_hand(store, "nobody") is None
     assert return_to_previous(store, "nobody", "anna", "no reason") is None
 
 
@@ -75,21 +72,10 @@ def test_promotions_and_rollbacks_are_told_by_the_registry_alone(client: MlflowC
     assert return_to_previous(client, NAME, "bert", "") is None
     assert aliases(client) == {"champion": "1"}
     assert succession(client, NAME) == ["1"]
-
-
-def test_an_alias_that_a_person_sets_is_noted_once(client: MlflowClient) -> None:
-    make_champion(client, NAME, "2", PROMOTED, "a night", "better")
-    client.set_registered_model_alias(NAME, "challenger", "3")
-    client.set_registered_model_alias(NAME, "champion", "3")
-    assert succession(client, NAME) == ["1", "2", "3"]
-    move = note_move_by_hand(client, NAME)
-    assert move is not None
-    assert (move.version, move.kind, move.who) == ("3", BY_HAND, "somebody on MLflow's page")
-    assert note_move_by_hand(client, NAME) is None
-    assert aliases(client) == {"champion": "3", PREVIOUS: "2"}
-    client.set_registered_model_alias(NAME, "champion", "2")  # on the page, back to where it was
-    assert note_move_by_hand(client, NAME) is None
-    assert aliases(client) == {"champion": "2", PREVIOUS: "1"}
+    client.set_registered_model_alias(NAME, "champion", "4")  # as a person does on MLflow's page
+    assert succession(client, NAME) == ["1", "4"]
+    assert return_to_previous(client, NAME, "bert", "") is not None
+    assert aliases(client) == {"champion": "1"}
 
 
 @pytest.mark.parametrize("promote", [True, False], ids=["promotion", "rollback"])
@@ -112,7 +98,6 @@ def test_a_kill_between_alias_and_records_is_made_good(
         patch.setattr(champions, step, killed)
         with pytest.raises(KeyboardInterrupt):
             act()
-    assert note_move_by_hand(client, NAME) is None, "no person moved it"
     if promote or step == "set_champion":
         assert act() is not None
     assert aliases(client) == ({"champion": "4", PREVIOUS: "3"} if promote else {"champion": "2", PREVIOUS: "1"})
