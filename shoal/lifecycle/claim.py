@@ -79,9 +79,7 @@ def claimed_nights(data: str) -> Iterator[None]:
 
 def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> RunFolder | None:
     """Return the newest run of these settings that nobody works on, if it is unfinished."""
-    for run in runs_like(settings, None if origin is None else origin.sha256):
-        if data is not None and run.lineage().data.digest != data:
-            continue
+    for run in runs_like(settings, None if origin is None else origin.sha256, data):
         try:
             # `shoal run` locks a run without a claim.
             with lock_if_free(run.path / CLAIM) as is_free, run.locked(patience=0):

@@ -175,21 +175,24 @@ def runs_with(settings: Settings) -> Iterator[RunFolder]:
             yield run
 
 
-def runs_like(settings: Settings, origin: str | None = None) -> Iterator[RunFolder]:
+def runs_like(settings: Settings, origin: str | None = None, data: str | None = None) -> Iterator[RunFolder]:
     """Yield the runs with these settings that started from one state, the newest first.
 
     Args:
         settings: of the runs.
         origin: digest of the state; None: the method's own.
+        data: digest of the data set that they were started on; None: any.
     """
-    return (run for run in runs_with(settings) if origin_sha256(run) == origin)
+    for run in runs_with(settings):
+        if origin_sha256(run) == origin and data in (None, run.lineage().data.digest):
+            yield run
 
 
-def find_like(settings: Settings) -> RunFolder | None:
-    """Return the newest run with these settings: a finished one first, else one that can be resumed."""
-    newest: RunFolder | None = None
-    for run in runs_like(settings):
-        if run.is_finished():
-            return run
-        newest = newest or run
-    return newest
+def find_like(settings: Settings, data: str | None = None) -> RunFolder | None:
+    """Return the newest run with these settings: a finished one first, else one that can be resumed.
+
+    Args:
+        settings: of the run.
+        data: as of `runs_like`.
+    """
+    return max(runs_like(settings, data=data), key=RunFolder.is_finished, default=None)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from shoal.review.results.runs import listed_runs
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.search.result import SearchResult
 from shoal.sweeps.search.runner import open_search, run_search
-from shoal.sweeps.search.store import LOCK
+from shoal.sweeps.search.store import LOCK, open_study
 from tests.conftest import SMALL
 
 TOY: dict[str, Any] = {
@@ -160,6 +161,17 @@ def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
     (places.searches() / "toy" / "trials.db").write_bytes(b"no database" * 100)
     with pytest.raises(SearchError, match=r"trials.db of search 'toy' cannot be used .*remove the folder"):
         run_search(toy(trials=1))
+
+
+@pytest.mark.long
+def test_trials_are_runs_on_the_present_version_of_the_set(bare: Path) -> None:
+    (before,) = run_search(toy(trials=1)).trials
+    run = RunFolder.find(before.runs[0])
+    run.set_lineage(data=replace(run.lineage().data, digest="of an earlier version"))
+    (after,) = run_search(toy(trials=1, name="other")).trials
+    assert after.runs != before.runs
+    with pytest.raises(SearchError, match="differs in data: give"), open_study(toy(), "of a later version"):
+        pass
 
 
 def test_a_score_that_no_run_has_is_told(bare: Path) -> None:

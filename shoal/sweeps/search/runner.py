@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.preparing import gather, prepare_data
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.contract.context import MethodError
 from shoal.review.results.result import run_result
@@ -30,12 +31,14 @@ class Search:
         definition: of the search.
         study: its settled trials.
         sweep: completes runs.
+        data: digest of the data set that all runs are started on.
     """
 
-    def __init__(self, definition: SearchDefinition, study: Study, sweep: Sweep) -> None:
+    def __init__(self, definition: SearchDefinition, study: Study, sweep: Sweep, data: str) -> None:
         self.definition = definition
         self.study = study
         self.sweep = sweep
+        self.data = data
 
     def left(self) -> range:
         """Return the numbers of the trials that are still to be executed."""
@@ -86,8 +89,10 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     """
     check_search(definition)
     settings = definition.settings_with({})
-    with open_study(definition) as study, open_sweep(settings, watch) as sweep:
-        yield Search(definition, study, sweep)
+    gather(settings)
+    data = prepare_data(settings).manifest.digest
+    with open_study(definition, data) as study, open_sweep(settings, watch) as sweep:
+        yield Search(definition, study, sweep, data)
 
 
 def run_search(definition: SearchDefinition, watch: Watch | None = None) -> SearchResult:
@@ -111,7 +116,7 @@ def execute(search: Search, trial: Trial) -> FrozenTrial:
     for number in range(search.definition.seeds):
         try:
             settings = search.definition.settings_with(trial.params, number)
-            run = find_like(settings) or new_run(settings)
+            run = find_like(settings, search.data) or new_run(settings)
         except (SettingsError, MethodError) as error:
             return settle(trial, "FAIL", scores, runs, str(error))
         runs.append(run.name)

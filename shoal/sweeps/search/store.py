@@ -34,12 +34,16 @@ def folder_of(definition: SearchDefinition) -> Path:
 
 
 @contextlib.contextmanager
-def open_study(definition: SearchDefinition) -> Iterator[optuna.study.Study]:
+def open_study(definition: SearchDefinition, data: str) -> Iterator[optuna.study.Study]:
     """Open the settled trials of a search, made where it is missing; until the end no other process can open it.
 
+    Args:
+        definition: of the search.
+        data: digest of the data set that its runs are started on.
+
     Raises:
-        SearchError: another process works on the search, the store has another definition of it, or its database is
-            unreadable.
+        SearchError: another process works on the search, the store has another definition of it or trials on another
+            version of the data, or its database is unreadable.
     """
     optuna = import_optuna()
     folder = folder_of(definition)
@@ -49,7 +53,7 @@ def open_study(definition: SearchDefinition) -> Iterator[optuna.study.Study]:
         if not ours:
             raise SearchError(f"search {definition.name!r} is in use by another process: wait for it, or stop it first")
         path = folder / DATABASE
-        identity = json.dumps(definition.identity())
+        identity = json.dumps({**definition.identity(), "data": data})
         try:
             storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
             opened.callback(storage.engine.dispose)
