@@ -23,6 +23,7 @@ from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.store import write_partition
+from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepare import is_built_in, prepared_folder, stage_own
 from shoal.data.sets.prepare import prepare as prepare_set
 from shoal.data.sets.prepared import open_prepared
@@ -37,7 +38,7 @@ from shoal.flows.execute import complete
 from shoal.lifecycle.embedding import embed as embed_images
 from shoal.lifecycle.preparing import with_known_choices
 from shoal.lifecycle.run_views import make_figures
-from shoal.lifecycle.starting import find_like, new_run
+from shoal.lifecycle.starting import new_run, runs_like
 from shoal.methods.scores.metrics import shown_in
 from shoal.review.pages.report import write_report
 from shoal.review.results.result import RunResult, run_result
@@ -136,10 +137,11 @@ def partition(params: Params = Path("params.yaml")) -> None:
 
 @app.command()
 def federate(params: Params = Path("params.yaml")) -> None:
-    """Run the federation, or resume an unfinished one with the same settings; keep its final state."""
+    """Run the federation, or resume an unfinished one with the same settings and data; keep its final state."""
     settings = _settings(params)
-    run = find_like(settings)
-    if run is None or run.is_finished():
+    alike = runs_like(settings, data=load_partition(PARTITION).data_digest)
+    run = next((run for run in alike if not run.is_finished()), None)
+    if run is None:
         run = new_run(settings, PARTITION)
         # The next `dvc repro` may replace the partition, and the run must stay readable.
         shutil.copytree(PARTITION, run.path / "partition")
