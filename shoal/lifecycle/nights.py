@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.run_folder import RunFolder
@@ -51,9 +54,11 @@ def earlier_method(settings: Settings) -> Settings:
         return settings
     for path in reversed(in_order(places.runs(), f"*_{settings.data.name}_*")):
         run = RunFolder(path.parent)
-        choice = run.lineage().method_chosen
-        if choice is not None and any(event.kind == NIGHT for event in run.events()):
-            return resolve(settings, method=choice.settings)
+        with suppress(ShoalError):  # a damaged run chose nothing
+            choice = run.lineage().method_chosen
+            same = run.settings().data.name == settings.data.name  # names of sets may hold "_"
+            if choice is not None and same and any(event.kind == NIGHT for event in run.events()):
+                return resolve(settings, method=choice.settings)
     return settings
 
 

@@ -16,8 +16,10 @@ from shoal.core.errors import ShoalError
 from shoal.data.sets.prepared import PreparedSet
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
+from shoal.engine.store.run_folder import LINEAGE
 from shoal.lifecycle import choosing_method
 from shoal.lifecycle.choosing_method import facts_of
+from shoal.lifecycle.nights import earlier_method
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
@@ -25,6 +27,7 @@ from shoal.methods.auto import Rule, rule_for
 from shoal.methods.contract.context import MethodError
 from shoal.models.frozen import is_installed
 from shoal.review.results.result import run_result
+from shoal.review.results.stable_names import NIGHT
 from shoal.review.results.summary import progress_in_words
 
 Make = Callable[..., Any]
@@ -90,6 +93,16 @@ def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(choosing_method, "is_installed", lambda _: not is_installed("efficientnet-lite0"))
     with pytest.raises(BaseException, match="chosen before"):
         new_run(settings)  # an encoder that was installed since may change the choice
+
+
+def test_nights_keep_the_method_of_their_own_set(home: Path) -> None:
+    run = new_run(unnamed())
+    run.event(NIGHT)
+    moved = run.path.rename(run.path.with_name("20260101-000000_auto_gaussian_digits_2"))
+    assert not earlier_method(unnamed()).chooses_method
+    assert earlier_method(unnamed(data={"name": "digits"})).chooses_method, "the set `gaussian_digits_2` is another one"
+    (moved / LINEAGE).write_text("{")
+    assert earlier_method(unnamed()).chooses_method
 
 
 def test_other_rules_than_those_of_the_choice_choose_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -332,9 +332,10 @@ def first_free_name(run: RunFolder) -> int:
     for path in in_order(run.path.parent, f"*_{settings.method.name}_{settings.data.name}_*"):
         if path.parent.name == run.name:
             break  # later runs do not count: a table that is written again has the same names
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(ShoalError):
             facts = read_facts(path.parent / FACTS)
-            free = max(free, (facts.names or first_names(facts.clusters)).next_name)
+            if RunFolder(path.parent).settings().data.name == settings.data.name:
+                free = max(free, (facts.names or first_names(facts.clusters)).next_name)
     return free
 
 
