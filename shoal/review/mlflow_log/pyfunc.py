@@ -20,10 +20,10 @@ import torch
 from mlflow.pyfunc.model import PythonModel
 from torch import Tensor
 
-from shoal.core.errors import short_text
+from shoal.core.errors import ShoalError, short_text
 from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
-from shoal.data.sets.prepared import DataSpec, open_prepared
+from shoal.data.sets.prepared import DataSpec
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import StoreError, changed_error, load_server, save_server, server_digest
@@ -31,8 +31,7 @@ from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import method_version
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.contract.base import Server
-from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.base import Method, Server
 from shoal.methods.contract.prediction import Prediction
 from shoal.models.frozen import EncoderVersion, source_of
 from shoal.review.mlflow_log.pyfunc_input import samples, takes, without_clients
@@ -145,7 +144,7 @@ def read_model(artifacts: Mapping[str, str]) -> tuple[dict[str, Any], Server]:
 
 
 def servable(run: RunFolder) -> Checkpoint | None:
-    """Return the newest state of a run; None where it has none, or where the method's server holds no model.
+    """Return the newest state of a run; None where it has none, or no model: an event says why.
 
     Args:
         run: the run's folder.
@@ -154,11 +153,22 @@ def servable(run: RunFolder) -> Checkpoint | None:
     if checkpoint is None:
         return None
     try:
-        RunFacts(run).method.predictor(checkpoint.server)
-    except MethodError as error:
-        run.event_once("model_skipped", str(error))
+        method_of(run).predictor(checkpoint.server)
+    except ShoalError as error:
+        run.event_once("model_skipped", f"MLflow gets no model: {error}")
         return None
     return checkpoint
+
+
+def method_of(run: RunFolder) -> Method:
+    """Return the method of a run as it serves; with a cluster table, whatever became of its data set since.
+
+    Raises:
+        ShoalError: its table is damaged; or it has none, and its data set is another one now, or is gone.
+    """
+    facts = cluster_facts(run)
+    spec = RunFacts(run).spec if facts is None else facts.data.spec
+    return served_method(run.settings(), spec, run.lineage().encoder_sha256)
 
 
 def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logged: Any) -> Path:
@@ -176,20 +186,21 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.models import Model
     from mlflow.pyfunc import save_model
 
-    prepared = open_prepared(run.folder_of("data"))
+    method = method_of(run)
+    spec = method.context.spec
     facts = cluster_facts(run)
     lineage = run.lineage()
     about = {
         "settings": run.settings().to_json(),
-        "spec": record_to_json(prepared.spec),
+        "spec": record_to_json(spec),
         "server_sha256": server_digest(checkpoint.judged),
         "encoder_sha256": lineage.encoder_sha256,
         "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
     }
     packages = requirements(lineage.encoder)
     columns = COLUMNS
-    accepted = takes(prepared.spec)
-    if RunFacts(run).method.uses_offsets(checkpoint.judged):
+    accepted = takes(spec)
+    if method.uses_offsets(checkpoint.judged):
         columns = SITE_COLUMNS
         accepted += f"; in frames a column {CLIENT!r} may name the site of each sample"
     packages += [f"{name}=={number}" for name, number in method_version(run.settings().method.name).items()]
