@@ -90,10 +90,13 @@ def images_behind(prepared: PreparedSet) -> PreparedSet | None:
     images = _image_set(prepared, origin)
     if images is None:
         return None
-    earlier = [version["digest"] for version in images.manifest.extra.get(VERSIONS, [])]
-    if origin.digest not in (images.manifest.digest, *earlier):
-        return None
-    return images
+    return images if has_version(images.manifest, origin.digest) else None
+
+
+def has_version(manifest: Manifest, digest: str) -> bool:
+    """Return whether a set is that of a digest, or has grown from it: the samples of then have the same numbers."""
+    earlier = [version["digest"] for version in manifest.extra.get(VERSIONS, [])]
+    return digest in (manifest.digest, *earlier)
 
 
 def why_no_images(prepared: PreparedSet) -> str | None:

@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from shoal.data.sets.prepared import PreparedSet, open_prepared
-from shoal.engine.store.embedded import images_behind, why_no_images
+from shoal.engine.store.embedded import has_version, images_behind, why_no_images
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.contact_sheet import Block, draw_sheet, shown_confidence
@@ -38,13 +38,24 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
         The files; none where the run has no cluster table, or its samples cannot be drawn.
     """
     prepared = open_prepared(run.folder_of("data"))
-    table = named_clusters(run)
-    reason = why_no_images(prepared)
+    reason = why_not_drawn(run, prepared)
     if reason is not None:
         run.event_once("images_not_shown", reason, level=WARNING)
-    if table is None:
         return []
-    return draw_sheets(run, table, prepared)
+    table = named_clusters(run)
+    return [] if table is None else draw_sheets(run, table, prepared)
+
+
+def why_not_drawn(run: RunFolder, prepared: PreparedSet) -> str | None:
+    """Return why the samples of a run cannot be drawn from the present set of its name; None if they can.
+
+    Args:
+        run: the run's folder.
+        prepared: the set; that of the run, or one that has grown from it, has the run's samples.
+    """
+    if has_version(prepared.manifest, run.lineage().data.digest):
+        return why_no_images(prepared)
+    return f"the images of run {run.name} are not shown: its set has been replaced by another one of the same name"
 
 
 def draw_sheets(run: RunFolder, table: pd.DataFrame, prepared: PreparedSet) -> list[Path]:

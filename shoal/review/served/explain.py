@@ -14,9 +14,9 @@ import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.data.sets.prepared import open_prepared
-from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
+from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.pages.cluster_sheets import about, block_of, by_certainty, images_of, named_clusters
+from shoal.review.pages.cluster_sheets import about, block_of, by_certainty, images_of, named_clusters, why_not_drawn
 from shoal.review.pages.contact_sheet import draw_sheet
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.summary import counted
@@ -78,7 +78,7 @@ class Explained:
         """Draw the contact sheet as a PNG: a block of images a client, each image as its client holds it.
 
         Raises:
-            DataError: the samples are neither images nor windows, or the file cannot be written.
+            DataError: the samples cannot be drawn, or are not here any more, or the file cannot be written.
         """
         if self.kind not in DRAWABLE_KINDS:
             raise DataError(
@@ -87,8 +87,9 @@ class Explained:
             )
         prepared = open_prepared(self.run.folder_of("data"))
         images = images_behind(prepared)
-        if images is None:
-            raise DataError(str(why_no_images(prepared)))
+        reason = why_not_drawn(self.run, prepared)
+        if images is None or reason is not None:
+            raise DataError(str(reason))
         image_of = images_of(images)
         shown = self.shown.set_index("client_name")
         blocks = [

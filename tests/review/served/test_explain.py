@@ -20,9 +20,11 @@ from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.review.pages.cluster_sheets import draw_cluster_sheets
 from shoal.review.results.clusters import TABLE
 from shoal.review.served.explain import MAX_CERTAIN, MAX_UNSURE, explain
-from tests.planted_images import clustered, kind_of
+from tests.added_sets import add_set
+from tests.planted_images import clustered, draw, kind_of, write_new
 
 Make = Callable[..., Any]
 
@@ -76,6 +78,18 @@ def test_the_sheet_has_a_row_a_client_with_its_images(images: RunFolder, tmp_pat
     assert (windows == image).all(axis=(2, 3)).any(), "the most certain image is on the sheet"
     fewer = Image.open(explain(images, 2).draw(tmp_path / "again.png"))
     assert fewer.height > len(found.clients) * 48
+
+
+@pytest.mark.long
+def test_a_set_that_has_grown_shows_the_images_and_another_one_none(images: RunFolder, tmp_path: Path) -> None:
+    draw("dark", np.random.default_rng(2)).save(places.home() / "pictures" / "north" / "dark-late.png")
+    add_set(places.home() / "pictures", "mine", places.store(), append=True)
+    assert draw_cluster_sheets(images)
+    write_new(tmp_path / "others" / "north")
+    add_set(tmp_path / "others", "mine", places.store(), force=True)
+    with pytest.raises(DataError, match="not shown: its set has been replaced"):
+        explain(images, 0).draw(tmp_path / "sheet.png")
+    assert not draw_cluster_sheets(images)
 
 
 @pytest.mark.long
