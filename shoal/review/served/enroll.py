@@ -11,6 +11,7 @@ from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID
 from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepared import read_manifest
 from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.kept_state import read_state
@@ -53,7 +54,8 @@ def new_client(run: RunFolder, source: str, store: Path, mirror: Path | None) ->
         mirror: folder of raw files of built-in sets.
 
     Raises:
-        RunError: the run has another method than cfl, or the samples another kind or shape than the run's.
+        RunError: the run has another method than cfl, or the samples another kind, shape or labels than the run's, or
+            the partition is of another version of its set.
         DataError: no such set or partition.
     """
     facts, _ = open_cfl(run)
@@ -75,6 +77,12 @@ def new_client(run: RunFolder, source: str, store: Path, mirror: Path | None) ->
             f"the new client has {spec.kind} data of shape {spec.shape}, and the run's model takes {expected.kind} "
             f"data of shape {expected.shape}: choose data of that kind and shape"
         )
+    given = prepared.manifest.class_names
+    taken = read_manifest(run.folder_of("data")).class_names
+    if given != taken:
+        raise RunError(f"the new client has labels {given}, and the run's model tells {taken}: give it these labels")
+    if partition.data_digest != prepared.manifest.digest:
+        raise RunError(f"{folder} deals another version of its set: make it again with `shoal data partition`")
     data = DeviceData(prepared)
     # A number that no client of the run has, so that no random draw is shared.
     return Client(

@@ -1,6 +1,7 @@
 """A real CFL run on digits with planted label swaps; its figures; new clients enrolled through the command line."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -8,7 +9,8 @@ import torch
 
 from shoal.data.partition.schemes import ByColumn
 from shoal.data.partition.store import ensure_partition, partition_folder
-from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepare import prepare, store_folder
+from shoal.data.sets.prepared import write_prepared
 from shoal.engine.store.checkpoint import newest_valid
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError
@@ -107,12 +109,20 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
         new_client(run, f"{folder}:24", store, None)
     with pytest.raises(RunError, match="vector data"):
         new_client(run, "gaussian", store, None)
+    others = prepare("others", store)
+    bare = replace(others.manifest, name="bare", test=0, classes=None, class_names=())
+    write_prepared(store_folder(store, "bare"), bare, {"train_x": others.train_x})
+    with pytest.raises(RunError, match=r"labels \(\), and the run's model tells \('0', '1', "):
+        new_client(run, "bare", store, None)
     monkeypatch.setenv("SHOAL_HOME", str(home))
     other = new_run(small(rounds=1))
     with pytest.raises(RunError, match="give a run of method cfl"):
         enroll(other, new_client(run, f"{folder}:3", store, None))
     with pytest.raises(RunError, match="only runs of cfl"):
         new_client(other, "gaussian", store, None)  # before anything is said about its samples
+    write_swapped("others", clients=24, seed=6)
+    with pytest.raises(RunError, match="deals another version of its set"):
+        new_client(run, f"{folder}:3", store, None)
 
 
 def test_figures_of_a_cfl_run(made):
