@@ -15,11 +15,12 @@ import pandas as pd
 
 from shoal.core.streams import Streams
 from shoal.data.intake.own_store import VERSIONS
+from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.drift import share_drift
-from shoal.review.served.predict import Predictor
+from shoal.review.served.predict import Predictor, site_model
 
 MAX_SAMPLES = 2_000
 """Old samples, and new samples, of a client that are compared, a seeded draw."""
@@ -83,10 +84,13 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
     drawn = []
     for number, client in enumerate(prepared.manifest.extra["clients"]):
         rng = Streams(seed, client=number).numpy("samples to look for drift in")
-        for new, rows in table[table["client"] == client].groupby("new"):
+        own = table[table["client"] == client]
+        known = own.query("part == 'train'")["index"].to_numpy()[:MAX_SAMPLES]
+        model = site_model(predictor, parts["train"][known], client, Intake())  # one offset for old and new samples
+        for new, rows in own.groupby("new"):
             some = rows.sample(min(len(rows), MAX_SAMPLES), random_state=rng)
             for part, files in some.sort_index().groupby("part"):
-                clusters = predictor.assign_array(parts[part][files["index"].to_numpy()])["cluster"]
+                clusters = model.assign_array(parts[part][files["index"].to_numpy()])["cluster"]
                 drawn.append(pd.DataFrame({"client": client, "new": new, "cluster": clusters}))
     samples = pd.concat(drawn)
     sides = {}

@@ -18,7 +18,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.methods.scores.clustering import accuracy
 from shoal.review.mlflow_log.pyfunc import FederatedModel, save_final_model, servable
-from shoal.review.results.clusters import keep_clusters
+from shoal.review.results.clusters import FACTS, keep_clusters
+from shoal.review.served.drift import find_drift
 from shoal.review.served.judging import held_out_samples, judge
 from shoal.review.served.predict import PredictedClusters, predict
 from tests.added_sets import add_set
@@ -100,7 +101,15 @@ def test_a_night_judges_held_out_samples_less_the_offset_of_their_site(run: RunF
     assert unknown.scores["acc"] < 1.0
 
 
+def test_drift_is_looked_for_less_the_offset_of_each_site(run: RunFolder, home: Path) -> None:
+    new = pd.concat([rows("north", 60, 10)[0], rows("east", 180, 11)[0][::KINDS]])  # of east one kind alone
+    new.assign(kind=0).to_csv(home / "new.csv", index=False)
+    grown = add_set(home / "new.csv", "shifted", places.store(), append=True, label_column="kind")
+    assert [each.client for each in find_drift(run, grown.folder, 0.01, 0) if each.found] == ["", "east"]
+
+
 def test_the_served_model_estimates_offsets_of_the_sites_in_a_request(run: RunFolder, tmp_path: Path) -> None:
+    add_set(tmp_path / "rows.csv", "shifted", places.store(), force=True)  # after which the run is logged as before
     checkpoint = servable(run)
     assert checkpoint is not None
     logged = SimpleNamespace(artifact_location="place", model_id="m-1", source_run_id="0" * 32)
@@ -122,3 +131,5 @@ def test_the_served_model_estimates_offsets_of_the_sites_in_a_request(run: RunFo
         nobody = model.predict(None, unnamed)
         assert set(nobody["offset"]) == {"none"}
         assert accuracy(kind[south], nobody["cluster"].to_numpy()[south]) < 1.0
+    (run.path / FACTS).unlink()
+    assert servable(run) is None, "nothing tells the form of its samples any more"
