@@ -242,9 +242,16 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
 
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
-    """Return settings that say where MLflow is, those of the newest run, and the registered name that is meant."""
-    started = in_order(runs)
-    settings = RunFolder(started[-1].parent).settings() if started else make_settings({})
+    """Return settings that say where MLflow is, and the registered name that is meant.
+
+    They are those of the newest run under that name. Damaged ones are skipped.
+    """
+    settings = make_settings({})
+    for path in reversed(in_order(runs)):
+        with contextlib.suppress(ShoalError):
+            settings = RunFolder(path.parent).settings()
+            if which in (None, registered_name(settings)):
+                break
     if which is not None:
         return settings, which
     with registry_client(settings) as client:

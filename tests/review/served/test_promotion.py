@@ -237,6 +237,8 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
+    (newest := places.runs() / "20990101-000000_damaged").mkdir()
+    (newest / "settings.yaml").write_text("{")
     with pytest.raises(PromotionError, match=f"'other' had no champion .* these have one: {NAME}"):
         roll_back("other", places.runs())
 
