@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,6 @@ from shoal.core.errors import ShoalError
 from shoal.serving import data_events
 from shoal.serving.data_events import FolderWatch, announce_data, fingerprint, folders_of, trains_on
 from tests.flows.test_prefect import PATIENCE, ROOT, Server, register
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("prefect"))
-    yield one
-    one.stop()
 
 
 def started(server: Server, deployment: str, count: int) -> int:

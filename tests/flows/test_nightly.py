@@ -8,7 +8,6 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn
 from tests.flows.test_prefect import ROOT, Server, register, run_flow
 
 Line = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("prefect"))
-    yield one
-    one.stop()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,6 @@ class Server:
 
     def find(self, what: str, **body: Any) -> list[dict[str, Any]]:
         return self.ask("POST", f"{what}/filter", body)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("prefect"))
-    yield one
-    one.stop()
 
 
 def run_flow(server: Server, home: Path, code: str) -> subprocess.CompletedProcess[str]:

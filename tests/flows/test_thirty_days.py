@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ from tests.flows.thirty_days import MODEL, SPECIAL, Day, long_plan
 from tests.planted_images import kind_of
 
 Line = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("prefect"))
-    yield one
-    one.stop()
 
 
 def lived(server: Server, home: Path, *words: str) -> list[Line]:

@@ -3,23 +3,18 @@
 import pytest
 import torch
 
-from shoal.core.streams import Streams
 from shoal.methods.contract.context import MethodError
 from shoal.methods.ssd.losses import subspace_basis
 from shoal_research.variants.ssd_forms import FormsSSD, confined, squared_dsr
 from tests.methods.one_step import (
-    assert_trained,
-    client_of_one_batch,
-    divergence,
     mean_over_pairs,
     method_of_one_step,
     network_of,
     one_step,
-    stepped,
     unit,
     views,
 )
-from tests.methods.ssd.test_ssd_steps import own_dimensions
+from tests.methods.ssd.test_ssd_steps import check_step, own_dimensions
 
 
 @pytest.mark.parametrize(
@@ -27,33 +22,9 @@ from tests.methods.ssd.test_ssd_steps import own_dimensions
 )
 @pytest.mark.parametrize("k", [0, 2])
 def test_one_step_of_a_form(world, k, form, direction, stop):
-    """Client k of three: both regularisations are of its own dimensions, and of a target without gradient."""
     s = {"form": form, "direction": direction, "stop": stop, "basis": "axis", "alpha": 7.0, "temperature": 0.4}
     method = method_of_one_step(world, "ssd_forms", beta=0.8, gamma=0.6, delta=0.3, **s)
-    client = client_of_one_batch(world)
-    client = type(client)(k, client.train, client.validation, {}, (), Streams(0, 1, k))
-    message = method.broadcast(world.start(method, 3), k)
-    update = method.client_update(message, client)
-    network = network_of(method, message.tensors)
-    h, z = network(views(method, client))
-    scale = torch.ones(z.shape[1])
-    scale[own_dimensions(z.shape[1], 3, k)] = 7.0
-    parts = [unit(part) for part in z.chunk(2)]
-    align = (parts[0] - parts[1]).pow(2).sum(1).mean()
-    uniform = (mean_over_pairs(parts[0]) + mean_over_pairs(parts[1])) / 2
-    squares = [(part - unit(part * scale).detach()).pow(2).sum(1) for part in parts]
-    regularisations = [each.sum().sqrt() / len(each) if form == "code" else each.mean() for each in squares]
-    regularisation = (regularisations[0] + regularisations[1]) / 2
-    teacher = z.detach() if stop else z
-    distillation = divergence(h, teacher, 0.4) if direction == "poster" else divergence(teacher, h, 0.4)
-    loss = align + 0.8 * uniform + 0.6 * regularisation + 0.3 * distillation
-    found = update.metrics
-    assert found["loss_align"] == pytest.approx(align.item(), rel=1e-4)
-    assert found["loss_uniform"] == pytest.approx(uniform.item(), rel=1e-4)
-    assert found["loss_dsr"] == pytest.approx(regularisation.item(), rel=1e-4)
-    assert found["loss_distill"] == pytest.approx(distillation.item(), rel=1e-4)
-    assert found["loss"] == pytest.approx(loss.item(), rel=1e-4)
-    assert_trained(update.message.tensors, stepped(network, loss))
+    check_step(world, k, method, torch.eye, form, direction, stop)
 
 
 def test_no_gradient_flows_through_the_target_of_the_regularisation():

@@ -28,7 +28,7 @@ def directions(groups, per_group, size, seed=0, noise=0.1):
     return torch.from_numpy(rows).float()
 
 
-def start(method, clients, truth=()):
+def start(method, clients=1, truth=()):
     return method.init_server(Federation(method.context.spec, (10,) * clients, Streams(0), truth))
 
 

@@ -4,12 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from shoal.core.streams import Streams
-from shoal.methods.contract.base import Federation, Message, Update
-
-
-def start(method, clients=1, truth=()):
-    return method.init_server(Federation(method.context.spec, (10,) * clients, Streams(0), truth))
+from shoal.methods.contract.base import Message, Update
+from tests.methods.cfl.test_cfl import start
 
 
 def test_a_client_trains_the_model_with_the_lowest_loss(world):

@@ -3,29 +3,19 @@ import weakref
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from shoal.data.views.augment import RECIPES
-from shoal.methods.contract.base import MethodError, Prediction
+from shoal.methods.contract.base import MethodError
 from shoal.methods.contract.prediction import ShardPredictions
 from shoal.methods.scores import evaluation
 from shoal.methods.scores.evaluation import JudgedSamples, evaluate_features, evaluate_predictor
 from shoal.methods.scores.representation import effective_rank, knn_accuracy
+from tests.methods.scores.test_assignment import planted, quarters
 
 ALWAYS = {"clusters_used", "balance"}
 SCORES = {"acc", "nmi", "ari", "purity"}
 FINAL = {"uniformity", "effective_rank"}
 LABELLED = {"knn", "probe"}
-
-
-def quarters(x):
-    """Mean brightness of each quarter (n, 4): where the class was planted."""
-    return F.avg_pool2d(x, 4).flatten(1)
-
-
-def planted(x):
-    soft = (20 * quarters(x)).softmax(1)
-    return Prediction(soft.argmax(1), soft, quarters(x))
 
 
 def test_a_planted_clustering_is_perfect(world):
