@@ -9,7 +9,6 @@ from prefect import flow
 from shoal.engine.workers.worker_processes import start_fork_server
 from shoal.sweeps.search.definition import SearchDefinition
 from shoal.sweeps.search.runner import open_search
-from shoal.tasks.prefect.artifacts import search_artifacts
 from shoal.tasks.prefect.stages import without_tags
 from shoal.tasks.trial import trial
 
@@ -29,5 +28,4 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
         for number in opened.left():
             trial(opened, number)
         result = opened.finish()
-    search_artifacts(result)
     return result.to_json()

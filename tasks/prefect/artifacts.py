@@ -9,7 +9,6 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.tracking import mlflow_page
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.sweeps.search.result import SearchResult, value_in_words
 
 
 def result_artifacts(folder: RunFolder) -> None:
@@ -24,18 +23,3 @@ def result_artifacts(folder: RunFolder) -> None:
         create_table_artifact(table=rows, description=folder.name)
         if page is not None:
             create_link_artifact(link=page, link_text=f"{folder.name} in MLflow")
-
-
-def search_artifacts(result: SearchResult) -> None:
-    """Show the trials of a search as a table on the flow run's page, the best first."""
-    rows = [
-        {
-            "trial": trial.number,
-            "state": trial.state,
-            result.score: "" if trial.score is None else f"{trial.score:.4f}",
-            **{setting: value_in_words(value) for setting, value in trial.values.items()},
-        }
-        for trial in result.ranked
-    ]
-    with contextlib.suppress(Exception):  # Prefect is out of reach: the search's folder has everything
-        create_table_artifact(table=rows, description=f"search {result.search}: its page is in {result.folder}")

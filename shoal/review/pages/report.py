@@ -12,7 +12,6 @@ import yaml
 from PIL import Image
 
 from shoal.engine.settings.addresses import masked
-from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
@@ -25,10 +24,10 @@ from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, repeat_command, run_files, shown_page
 from shoal.review.pages.site_effects import about_sites, twin_columns
 from shoal.review.results.clusters import cluster_facts
-from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
+from shoal.review.results.cross_tables import clusters_by_clients, confusion
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
-from shoal.review.results.result import WAYS, run_data, run_result, shown_metrics
+from shoal.review.results.result import run_data, run_result, shown_metrics
 from shoal.review.results.summary import baseline_rows, summary_of
 from shoal.review.results.views import REPORT, check_figures
 
@@ -37,8 +36,6 @@ SHEETS_BYTES = 1_500_000
 """Bytes of embedded contact sheets: with base64 and a few figures the page stays below 3 MB."""
 MAX_HALF_WIDTH = 600
 """Pixels: sheets up to this width are shown in pairs."""
-MAX_CLIENTS = 200
-"""Clients of the last round that are listed."""
 FIRST = ("scores", "losses", "bytes")
 """The figures that stand before the method's own."""
 
@@ -75,7 +72,6 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         repeat=repeat_command(run) if in_run_folder else "dvc repro",
         files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
-        max_clients=MAX_CLIENTS,
         in_base64=in_base64,
         masked=masked,
         **parts_of(run),
@@ -93,8 +89,6 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "summary": summary_of(run),
         "next": next_step(run, run_result(run)),
-        "dealt": labels_by_clients(run),
-        "clients": last_clients(run),
         "clients_of_rounds": run.table("clients"),
         "by_site": (facts.by_site if facts is not None else None) or {},
         "chosen": changed_rows(run.settings()),
@@ -126,19 +120,6 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "sites": about_sites(run, table, facts),
         "twins": twin_columns(run, table, twins),
     }
-
-
-def last_clients(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the rows of the clients of the last round, with their names where they have some."""
-    clients = run.table("clients")
-    if not len(clients):
-        return []
-    clients = clients[clients["round"] == clients["round"].max()].dropna(axis=1, how="all").drop(columns="round")
-    clients = clients.drop(columns=[f"bytes_{way}" for way in WAYS if not clients[f"bytes_{way}"].any()])
-    if len(clients) > 1:
-        names = client_names(run)
-        clients["client"] = [named(names, int(client)) for client in clients["client"]]
-    return list(clients.to_dict("records"))
 
 
 def largest(names: pd.Series) -> str:

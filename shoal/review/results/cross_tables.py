@@ -6,11 +6,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from shoal.data.partition.summary import label_counts
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.clusters import partition_client_names
-from shoal.review.results.result import run_data
-
 MAX_CROSSED = 30
 """The largest number of rows, and of columns, of a table."""
 
@@ -96,19 +91,3 @@ def by_number(name: str) -> tuple[int, int, str]:
     if name.isdecimal():
         return (0, int(name), "")
     return (1, 0, name)
-
-
-def labels_by_clients(run: RunFolder) -> CrossTable | None:
-    """Count samples by label and client, as the partition dealt them.
-
-    Returns:
-        None where there are no labels, or the data are not on this machine, or are others now.
-    """
-    data = run_data(run)
-    if data is None or data[0].train_y is None:
-        return None
-    prepared, partition = data
-    counts = label_counts(partition, prepared)
-    labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
-    table = pd.DataFrame(counts, index=labels, columns=partition_client_names(partition))
-    return cross_table(table, "label", "client")

@@ -1,4 +1,4 @@
-"""The page of a search: the best settings as a command, history, importances, slices, and all trials.
+"""The page of a search: the best settings as a command, history, slices, and all trials.
 
 results/searches/NAME/
   search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.store`)
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +19,6 @@ import pandas as pd
 import yaml
 from matplotlib import rc_context
 
-from shoal.core.streams import stream_seed
 from shoal.data.sets.csv_file import write_csv
 from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
@@ -31,7 +30,7 @@ from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.results.fonts import make_drawable
 from shoal.sweeps.search.definition import CLUSTER_SCORES, SearchDefinition
-from shoal.sweeps.search.proposals import SEED_LIMIT, import_optuna
+from shoal.sweeps.search.proposals import import_optuna
 from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings, caveats, value_in_words
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ FILE = "search.html"
 BEST = "best.yaml"
 RESULT = "result.json"
 TRIALS = "trials.csv"
-MIN_TRIALS = 4
-"""With fewer finished trials no importance is drawn."""
 PANEL_WIDTH = 3.6
 """Of a setting in the figure of slices, in inches."""
 
@@ -95,18 +92,6 @@ def trials_frame(result: SearchResult) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def evaluator_of(definition: SearchDefinition) -> Any:
-    """Return Optuna's fANOVA (Hutter, Hoos and Leyton-Brown 2014) with a random forest of the search's seed."""
-    seed = stream_seed(definition.seed, "search: importance") % SEED_LIMIT
-    return import_optuna().importance.FanovaImportanceEvaluator(seed=seed)
-
-
-def tells_importance(definition: SearchDefinition, study: optuna.study.Study) -> bool:
-    """Return whether several settings vary, and at least `MIN_TRIALS` finished trials have several scores."""
-    scores = [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
-    return len(definition.vary) > 1 and len(scores) >= MIN_TRIALS and len(set(scores)) > 1
-
-
 def draw_search(definition: SearchDefinition, study: optuna.study.Study, folder: Path) -> dict[str, Path]:
     """Draw all figures, as Optuna draws them, and return the PNG files, by caption."""
     plots = import_optuna().visualization.matplotlib
@@ -119,13 +104,6 @@ def draw_search(definition: SearchDefinition, study: optuna.study.Study, folder:
         warnings.simplefilter("ignore", UserWarning)
         history = plots.plot_optimization_history(study, target_name=score)
         drawn["The score of each trial, and the best so far"] = save(history, folder / "history.png")
-        if tells_importance(definition, study):
-            bars = plots.plot_param_importances(study, evaluator=evaluator_of(definition), target_name=score)
-            caption = (
-                "The share of the scores' variance that each setting explains (fANOVA); with few trials a setting that "
-                "does nothing easily explains half"
-            )
-            drawn[caption] = save(bars, folder / "importance.png")
         slices = plots.plot_slice(study, settings, target_name=score)
         caption = f"The score of finished trials over {', '.join(settings)}"
         drawn[caption] = save(slices, folder / "slices.png", PANEL_WIDTH * len(settings))

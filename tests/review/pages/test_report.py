@@ -18,7 +18,6 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics import confusion_matrix
 
 from shoal.core.errors import ShoalError
-from shoal.data.partition.table import load_partition
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import load_settings, make_settings
@@ -49,7 +48,6 @@ from shoal.review.results.cross_tables import (
     clusters_by_clients,
     confusion,
     cross_table,
-    labels_by_clients,
 )
 from shoal.review.results.next_step import NextStep, leading_baseline, next_step, simple_command
 from shoal.review.results.result import run_result
@@ -249,13 +247,8 @@ def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None
     assert by_clients is not None
     assert list(by_clients.counts) == ["0", "1", "2", "3"]
     assert by_clients.counts.to_numpy().sum() == 300
-    dealt = labels_by_clients(digits_run)
-    assert dealt is not None
-    partition = load_partition(digits_run.folder_of("partition"))
-    assert dealt.counts.sum().tolist() == np.bincount(partition.client).tolist()
     page = write_report(digits_run).read_text()
     assert "Clusters and true labels" in page
-    assert "Labels held by each client" in page
 
 
 def test_labels_stand_in_the_order_of_numbers() -> None:
@@ -280,7 +273,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
     summary = summary_of(run)
     assert [number.name for number in summary.numbers][1:3] == ["neighbour agreement", "silhouette"]
     page = write_report(run).read_text()
-    for left_out in ("Clusters and true labels", "Labels held by each client", ">ACC<"):
+    for left_out in ("Clusters and true labels", ">ACC<"):
         assert left_out not in page
     for shown in (
         "Images of each cluster",
@@ -307,7 +300,6 @@ def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> Non
     assert "2 clusters of clients" in summary.outcome
     page = write_report(run).read_text()
     assert "<h2>Clusters</h2>" not in page
-    assert "Labels held by each client" in page
     assert page.count("<figure>") == len(list(run.figures.glob("*.png")))
 
 
@@ -317,7 +309,6 @@ def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
     page = write_report(digits_run).read_text()
     assert "from digits without labels, in at most 2 rounds." in page
     assert "Clusters and true labels" in page
-    assert "Labels held by each client" not in page
     assert not [link for link in links(page) if link.startswith("file://")]
 
 
@@ -325,7 +316,6 @@ def test_other_data_in_the_place_of_its_own_are_not_shown(digits_run: RunFolder)
     digits_run.set_lineage(partition=replace(digits_run.lineage().partition, digest="another"))
     page = write_report(digits_run).read_text()
     assert "from digits without labels, in at most 2 rounds." in page
-    assert "Labels held by each client" not in page
 
 
 def test_a_run_that_was_never_started(home: Path, small: Make) -> None:
