@@ -127,7 +127,7 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     assert "Have each site look at the samples of its clusters" in report
     assert "mean by site" in report
     lines = re.findall(
-        "<tr><td>(.*)</td></tr>", report[report.index("<h2>Sites</h2>") : report.index("<h2>Clients</h2>")]
+        "<tr><td>(.*)</td></tr>", report[report.index("<h2>Sites</h2>") : report.index("<h2>Over rounds</h2>")]
     )
     rows = {site: others for site, *others in (line.split("</td><td>") for line in lines)}
     assert {site: others[0] for site, others in rows.items()} == {"east": "2", "north": "1", "south": "1"}

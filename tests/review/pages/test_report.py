@@ -187,12 +187,7 @@ def test_the_same_run_but_for_the_number_of_clusters_is_advised(
 def test_tables_have_names_and_units_for_people(digits_run: RunFolder) -> None:
     page = write_report(digits_run).read_text()
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", page)
-    assert "sent to the server" in heads
     assert not [head for head in heads if "_" in head]
-    clients = digits_run.table("clients")
-    row = clients[clients["round"] == clients["round"].max()].iloc[0]
-    assert f"<td>{size(row['bytes_up'])}</td>" in page
-    assert "between clients</th>" not in page, "nothing was sent between clients"
     names = re.findall(r"<tr><td>([^<]*)</td><td>", page)
     assert {"ACC", "sent to the server"} <= set(names)
     assert not [name for name in names if "_" in name]
